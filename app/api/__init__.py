@@ -1,0 +1,1 @@
+"""HTTP: one router a noun, each route parses, calls a service and answers."""

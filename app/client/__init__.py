@@ -1,0 +1,1 @@
+"""The control plane's HTTP client, for workers and the command line."""

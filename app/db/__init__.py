@@ -1,0 +1,1 @@
+"""Tables and SQL, the only room that knows SQLModel. Imported by app.services."""

@@ -1,0 +1,1 @@
+"""The rules: states, transition tables, decisions. Standard library only; no I/O and no clock. Everyone may import it."""

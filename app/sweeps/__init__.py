@@ -1,0 +1,1 @@
+"""Periodic passes, one file each, every one a run_once(limit) that returns counts. Imported by tasks.sweeps."""

@@ -1,0 +1,1 @@
+"""The agent inside a GPU worker: one loop a file, and an agent that starts, stops and joins them."""

@@ -1,0 +1,1 @@
+"""What runs a job on a machine. Knows app.domain only."""

@@ -1,0 +1,1 @@
+"""Celery tasks, three lines each: parse, call, answer."""
