@@ -1,1 +1,1 @@
-"""The rules: states, transition tables, decisions. Standard library only; no I/O and no clock. Everyone may import it."""
+"""The rules: states, transition tables, decisions. Standard library only, no I/O, no clock. Everyone may import it."""

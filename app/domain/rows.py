@@ -1,0 +1,82 @@
+"""Rows: one line of a batch's input, what became of it, and the one shape of a row's error (REQUIREMENTS B, R-21)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class RowErrorCode(StrEnum):
+    """Why a row has no answer of a runtime. Grouped by who sets it."""
+
+    # the control plane at validation, or the worker's own pre-check
+    UNSUPPORTED_PARAMETER = "UNSUPPORTED_PARAMETER"
+    DUPLICATE_CUSTOM_ID = "DUPLICATE_CUSTOM_ID"
+    INVALID_JSON = "INVALID_JSON"
+    # the worker, while the row ran
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    MODEL_NOT_FOUND = "model_not_found"
+    REQUEST_TIMEOUT = "request_timeout"
+    RUNTIME_UNAVAILABLE = "runtime_unavailable"
+    # the control plane, for rows that never ran to an end
+    WORKER_LOST = "worker_lost"
+    BATCH_CANCELLED = "batch_cancelled"
+    BATCH_EXPIRED = "batch_expired"
+
+
+@dataclass(frozen=True, slots=True)
+class RowError:
+    """The top-level `error` of an output line; its `response` is then null."""
+
+    code: RowErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one row, or the sum over many. All counts are tokens."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Self) -> "Usage":
+        """Sum field by field."""
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.total_tokens + other.total_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as a worker runs it. `body` is the request's JSON as it stood in the file, never re-encoded."""
+
+    number: int
+    custom_id: str
+    endpoint: str
+    model: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a row: exactly one of `status` (with `body`) and `error` is set.
+
+    `body` is one valid JSON value on one line, the runtime's own bytes wherever they were that already.
+    """
+
+    status: int | None = None
+    body: bytes | None = None
+    request_id: str | None = None
+    error: RowError | None = None
+    usage: Usage = Usage()
+
+    @property
+    def ok(self) -> bool:
+        """A row is completed when the runtime answered it with a status below 400."""
+        return self.status is not None and self.status < 400  # noqa: PLR2004 - HTTP: 4xx and 5xx are errors
