@@ -1,0 +1,114 @@
+"""Why may this worker not take this job, now or ever? The one place where a hard constraint lives (DESIGN 7).
+
+Claim, dispatch, `worker list`, a batch's waiting reason and the validator all ask here.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+
+from app.domain.workers import Phase, WorkerState
+
+
+class No(StrEnum):
+    """Why a claim was answered with no job. The first that holds is given (REQUIREMENTS R-34)."""
+
+    DRAINING = "draining"
+    PHASE = "phase"
+    MEMORY = "memory"
+    LOAD = "load"
+    SLOTS = "slots"
+    LIMIT = "limit"
+    YIELD = "yield"
+    NOTHING = "nothing"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What one runtime of a worker serves. `pulls` says that it fetches models it lacks (Ollama)."""
+
+    kind: str
+    models: frozenset[str]
+    endpoints: frozenset[str]
+    alive: bool = True
+    pulls: bool = False
+
+    def serves(self, model: str) -> bool:
+        """Tell whether `model` is there; on Ollama `x` is `x:latest`."""
+        names = {model}
+        if self.kind == "ollama":
+            names.add(model.removesuffix(":latest") if model.endswith(":latest") else f"{model}:latest")
+        return not names.isdisjoint(self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a job needs of its worker. Jobs with equal needs share a key, so needs are judged once a batch."""
+
+    endpoint: str
+    models: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """A short stable hash of the needs."""
+        text = json.dumps([self.endpoint, sorted(self.models)], ensure_ascii=True, separators=(",", ":"))
+        return sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """A pool's thresholds (PL-01). `max_load` is 1-minute load a CPU, memory in GB (10^9 bytes); None: no bound."""
+
+    max_load: float | None = None
+    min_memory_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """What is known of a worker when the question is asked."""
+
+    state: WorkerState
+    phase: Phase | None
+    unreachable: bool
+    free_slots: int
+    load_per_cpu: float | None = None
+    memory_gb: float | None = None
+    runtimes: tuple[Serving, ...] = field(default=())
+
+
+def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
+    """Say why this worker may take no job at all now, or None when it may. Precedence: REQUIREMENTS R-34."""
+    load, memory = worker.load_per_cpu, worker.memory_gb
+    checks = (
+        (worker.state in {WorkerState.DRAINING, WorkerState.GONE}, No.DRAINING),
+        (worker.state is WorkerState.SETTING_UP or worker.phase in {Phase.BOOTING, Phase.SETUP}, No.PHASE),
+        (
+            pool.min_memory_gb is not None and worker.memory_gb is not None and worker.memory_gb < pool.min_memory_gb,
+            No.MEMORY,
+        ),
+        (
+            pool.max_load is not None and worker.load_per_cpu is not None and worker.load_per_cpu > pool.max_load,
+            No.LOAD,
+        ),
+        (worker.free_slots <= 0, No.SLOTS),
+        (worker.unreachable, No.UNREACHABLE),
+    )
+    return next((reason for holds, reason in checks if holds), None)
+
+
+def can_serve(runtimes: Collection[Serving], need: Requirement, *, live_only: bool) -> bool:
+    """Tell whether `runtimes` together serve every model of `need` on its endpoint.
+
+    `live_only=False` asks whether they ever could: what a runtime that is down now served when it last answered counts.
+    """
+    usable = [r for r in runtimes if (r.alive or not live_only) and need.endpoint in r.endpoints]
+    return bool(usable) and all(any(r.serves(model) or r.pulls for r in usable) for model in need.models)
+
+
+def missing_models(workers: Collection[Collection[Serving]], need: Requirement) -> tuple[str, ...]:
+    """Name the models that none of the workers could ever serve; empty when each could be served somewhere."""
+    served = [r for runtimes in workers for r in runtimes if need.endpoint in r.endpoints]
+    return tuple(m for m in need.models if not any(r.serves(m) or r.pulls for r in served))

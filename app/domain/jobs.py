@@ -1,0 +1,93 @@
+"""Jobs: what is leased. A batch's shard, or a piece of control work such as validating a file (DESIGN 4, 6)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class JobKind(StrEnum):
+    """What a job is; control work is leased like any other (PROTOCOL 6)."""
+
+    SHARD = "shard"
+    CONTROL = "control"
+
+
+class ControlVerb(StrEnum):
+    """What a control job does to its batch."""
+
+    VALIDATE = "validate"
+    FINALIZE = "finalize"
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+S = JobState
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    S.QUEUED: frozenset({S.LEASED, S.CANCELLED}),
+    S.LEASED: frozenset({S.DONE, S.FAILED, S.CANCELLED, S.QUEUED}),
+    S.DONE: frozenset(),
+    S.FAILED: frozenset(),
+    S.CANCELLED: frozenset(),
+}
+ENDED = frozenset(state for state, after in TRANSITIONS.items() if not after)
+
+MAX_ATTEMPTS = 3
+"""Executions in all before a shard's open rows fail with the reported reason (REQUIREMENTS R-21)."""
+
+MAX_LOSSES = 5
+"""Lost workers before a shard's open rows fail with `worker_lost` (REQUIREMENTS R-04); a pool may set its own."""
+
+
+class LeaseEnd(StrEnum):
+    """How a worker's hold on a job ended, as far as the job is concerned. Grouped by who says so."""
+
+    # the worker
+    DONE = "done"
+    FAILED = "failed"
+    RELEASED = "released"
+    # the control plane
+    LOST = "lost"
+    GHOST = "ghost"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a job has been through: `attempts` failures reported by workers, `losses` workers lost (R-04)."""
+
+    attempts: int
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a job whose lease ended."""
+
+    state: JobState
+    tally: Tally
+
+
+def after_lease(end: LeaseEnd, tally: Tally, *, batch_stops: bool, max_losses: int = MAX_LOSSES) -> Verdict:
+    """Decide what a leased job becomes when its lease ends as `end`.
+
+    A release, a ghost and a revocation cost nothing; a failure counts as an attempt, a loss as a loss. A job of a batch
+    that was told to stop is never queued again. Source: REQUIREMENTS R-04, R-21, PROTOCOL 1.
+    """
+    if end is LeaseEnd.DONE:
+        return Verdict(S.DONE, tally)
+    if end is LeaseEnd.FAILED:
+        tally = Tally(tally.attempts + 1, tally.losses)
+    elif end is LeaseEnd.LOST:
+        tally = Tally(tally.attempts, tally.losses + 1)
+    if batch_stops:
+        return Verdict(S.CANCELLED, tally)
+    spent = tally.attempts >= MAX_ATTEMPTS or tally.losses >= max_losses
+    return Verdict(S.FAILED if spent else S.QUEUED, tally)
