@@ -85,14 +85,8 @@ def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
     checks = (
         (worker.state in {WorkerState.DRAINING, WorkerState.GONE}, No.DRAINING),
         (worker.state is WorkerState.SETTING_UP or worker.phase in {Phase.BOOTING, Phase.SETUP}, No.PHASE),
-        (
-            pool.min_memory_gb is not None and worker.memory_gb is not None and worker.memory_gb < pool.min_memory_gb,
-            No.MEMORY,
-        ),
-        (
-            pool.max_load is not None and worker.load_per_cpu is not None and worker.load_per_cpu > pool.max_load,
-            No.LOAD,
-        ),
+        (pool.min_memory_gb is not None and memory is not None and memory < pool.min_memory_gb, No.MEMORY),
+        (pool.max_load is not None and load is not None and load > pool.max_load, No.LOAD),
         (worker.free_slots <= 0, No.SLOTS),
         (worker.unreachable, No.UNREACHABLE),
     )

@@ -1,0 +1,94 @@
+"""Claiming, releasing and failing a job on the wire (PROTOCOL 2, 6).
+
+POST /workers/claim             ClaimRequest  -> ClaimAnswer
+POST /workers/release           ReleaseRequest -> EndAnswer
+POST /workers/report-failure    FailureReport  -> EndAnswer
+"""
+
+from pydantic import Field
+
+from app.domain.eligibility import No
+from app.domain.rows import RowErrorCode
+from app.schemas.wire import Wire
+from app.schemas.workers import Opaque
+
+
+class ClaimRequest(Wire):
+    """Ask for shards. `request_id` is fresh for each try and kept across retries of one HTTP call.
+
+    With `started` the worker already runs `batch_id` and is answered shards of it or a *no* (`yield`: work that should
+    go first waits). Without, the batch that rang is only a hint: the answer may be the pool's better batch.
+    """
+
+    worker_id: str
+    boot_id: Opaque
+    request_id: Opaque
+    batch_id: str | None = Field(default=None, max_length=64)
+    started: bool = False
+    want_rows: int = Field(default=1, ge=1, le=1_000_000)
+
+
+class RejectedRow(Wire):
+    """A row that validation decided against (R-23): it is answered without being run."""
+
+    row: int
+    code: RowErrorCode
+    message: str
+
+
+class Grant(Wire):
+    """One shard, leased. `start` and `end` are byte offsets of the input file, `done` is a RowSet's text form."""
+
+    lease_id: int
+    job_id: int
+    number: int
+    first_row: int
+    rows: int
+    start: int
+    end: int
+    done: str = ""
+    rejected: list[RejectedRow] = Field(default_factory=list)
+
+
+class BatchBrief(Wire):
+    """What a worker needs to know of the batch whose shards it holds."""
+
+    id: str
+    endpoint: str
+    input_path: str
+    priority: int
+    created_at: int
+
+
+class ClaimAnswer(Wire):
+    """Grants of one batch, or a typed *no*. `work` says that the pool has something else this worker may take."""
+
+    no: No | None = None
+    batch: BatchBrief | None = None
+    grants: list[Grant] = Field(default_factory=list)
+    work: bool = False
+
+
+class ReleaseRequest(Wire):
+    """Hand leases back: neither an attempt nor a loss (a drain, a runtime that is down)."""
+
+    worker_id: str
+    leases: list[int] = Field(min_length=1, max_length=10_000)
+    reason: str = Field(default="", max_length=200)
+
+
+class FailureReport(Wire):
+    """A shard could not be run for a reason that is not a row's own; counts as an attempt (A-08)."""
+
+    worker_id: str
+    lease_id: int
+    request_id: Opaque
+    code: RowErrorCode = RowErrorCode.INTERNAL_ERROR
+    error: str = Field(max_length=2000)
+
+
+class EndAnswer(Wire):
+    """What became of leases that the worker ended: `ended`, or `stale` when they were no longer its own."""
+
+    leases: dict[int, str]
+    work: bool = False

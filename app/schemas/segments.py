@@ -1,0 +1,85 @@
+"""Handing in finished rows, and ending shards with the last of them (PROTOCOL 5).
+
+    POST /workers/results           one hand-in: the header and its bytes -> HandInAnswer
+    POST /workers/upload-results    the same, whose header also ends leases
+
+A hand-in covers all shards of one batch on a worker. Its request body is one line of JSON (`HandInHeader`), a newline,
+and then the parts' bytes one after the other; each part is a run of stored lines (app.schemas.handins).
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from app.schemas.wire import UsageCounts, Wire
+from app.schemas.workers import Opaque
+
+RowSetText = Annotated[str, StringConstraints(pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", max_length=20_000)]
+
+
+class Part(Wire):
+    """One shard's share of a hand-in. `seq` counts a lease's parts from 1 and is kept when the part is sent again."""
+
+    lease_id: int
+    seq: int = Field(ge=1)
+    rows: RowSetText
+    completed: int = Field(ge=0)
+    failed: int = Field(ge=0)
+    usage: UsageCounts = UsageCounts()
+    length: int = Field(ge=0)
+
+
+class End(Wire):
+    """The end of a shard: all of its rows are stored, with this hand-in or before it (A-07)."""
+
+    lease_id: int
+    request_id: Opaque
+
+
+class HandInHeader(Wire):
+    """The first line of a hand-in."""
+
+    worker_id: str
+    batch_id: str
+    parts: list[Part] = Field(default_factory=list, max_length=10_000)
+    ends: list[End] = Field(default_factory=list, max_length=10_000)
+    completed: int | None = Field(default=None, ge=0)
+    failed: int | None = Field(default=None, ge=0)
+
+
+class PartVerdict(StrEnum):
+    """What became of one part."""
+
+    STORED = "stored"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    STALE = "stale"
+
+
+class EndVerdict(StrEnum):
+    """What became of one end. `incomplete`: rows are missing, the lease is still held; hand them in and end again."""
+
+    ENDED = "ended"
+    INCOMPLETE = "incomplete"
+    STALE = "stale"
+
+
+class HandInAnswer(Wire):
+    """One verdict a lease for its part, and one for its end. `stop` lists leases whose batch was told to stop."""
+
+    parts: dict[int, PartVerdict] = Field(default_factory=dict)
+    ends: dict[int, EndVerdict] = Field(default_factory=dict)
+    stop: list[int] = Field(default_factory=list)
+    next_segment_seconds: float | None = None
+    work: bool = False
+
+
+class Progress(Wire):
+    """Live counts of rows finished and not handed in yet, for people only (R-32, A-05)."""
+
+    worker_id: str
+    batch_id: str
+    completed: int = Field(ge=0)
+    failed: int = Field(ge=0)
+    rows_per_second: float | None = Field(default=None, ge=0)

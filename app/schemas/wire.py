@@ -1,0 +1,38 @@
+"""The base of every wire type, and the types all rooms share."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.domain.rows import Usage
+
+
+class Wire(BaseModel):
+    """A message between the two sides. Unknown keys are ignored, so that sides of two versions understand each other."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class UsageCounts(Wire):
+    """Token counts as they travel; see app.domain.rows.Usage."""
+
+    input_tokens: int = Field(default=0, ge=0)
+    cached_tokens: int = Field(default=0, ge=0)
+    output_tokens: int = Field(default=0, ge=0)
+    reasoning_tokens: int = Field(default=0, ge=0)
+    total_tokens: int = Field(default=0, ge=0)
+
+    @classmethod
+    def of(cls, usage: Usage) -> "UsageCounts":
+        """Put a domain value on the wire."""
+        return cls(
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            total_tokens=usage.total_tokens,
+        )
+
+    def to_domain(self) -> Usage:
+        """Take the domain value off the wire."""
+        return Usage(
+            self.input_tokens, self.cached_tokens, self.output_tokens, self.reasoning_tokens, self.total_tokens
+        )

@@ -1,0 +1,143 @@
+"""A worker's life on the wire: hello, heartbeat, bye (REQUIREMENTS A1, A2, PH; PROTOCOL 2, 3).
+
+POST /workers/register          Hello      -> Welcome         409 name_taken, 400 unknown_pool
+POST /workers/{id}/heartbeat    Heartbeat  -> HeartbeatAnswer  409 superseded
+POST /workers/{id}/bye          Bye        -> 204
+"""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from app.domain.eligibility import Serving
+from app.domain.leases import LeaseVerdict
+from app.domain.workers import Activity, ByeReason, Phase, Transport
+from app.schemas.wire import Wire
+
+PROTOCOL = 1
+"""The wire's version. A worker of another one is refused with 426."""
+
+WorkerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Opaque = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class RuntimeInfo(Wire):
+    """One runtime of a worker as its last probe found it. `models` are ids and aliases."""
+
+    name: str = Field(max_length=200)
+    kind: str = Field(max_length=64)
+    alive: bool
+    reason: str | None = Field(default=None, max_length=500)
+    models: list[str] = Field(default_factory=list, max_length=10_000)
+    endpoints: list[str] = Field(default_factory=list, max_length=32)
+    slots: int | None = None
+    version: str | None = Field(default=None, max_length=100)
+    pulls: bool = False
+
+    def to_domain(self) -> Serving:
+        """Keep what eligibility asks for."""
+        return Serving(
+            kind=self.kind,
+            models=frozenset(self.models),
+            endpoints=frozenset(self.endpoints),
+            alive=self.alive,
+            pulls=self.pulls,
+        )
+
+
+class GpuSample(Wire):
+    """One GPU as NVML shows it. Memory in bytes, utilisation in percent."""
+
+    index: int
+    name: str = Field(max_length=200)
+    memory_total: int
+    memory_used: int
+    utilization: float | None = None
+
+
+class HostSample(Wire):
+    """A worker's host at the moment of a heartbeat (HD-06). Load is the 1-minute average, sizes in bytes."""
+
+    load1: float | None = None
+    cpus: int | None = None
+    memory_total: int | None = None
+    memory_available: int | None = None
+    disk_free: int | None = None
+    gpus: list[GpuSample] = Field(default_factory=list, max_length=64)
+
+
+class Hello(Wire):
+    """A worker introduces itself. `held` are leases that it still works on; all its others end at once (R-25)."""
+
+    name: WorkerName
+    install_id: Opaque
+    boot_id: Opaque
+    pool: str = Field(max_length=64)
+    transport: Transport
+    protocol: int = PROTOCOL
+    phase: Phase | None = None
+    hostname: str = Field(default="", max_length=255)
+    slots: int = Field(default=1, ge=0, le=1000)
+    max_concurrent_prompts: int | None = Field(default=None, ge=1)
+    tags: list[str] = Field(default_factory=list, max_length=200)
+    versions: dict[str, str] = Field(default_factory=dict)
+    runtimes: list[RuntimeInfo] = Field(default_factory=list, max_length=64)
+    held: list[int] = Field(default_factory=list, max_length=10_000)
+    sample: HostSample | None = None
+
+
+class TimingInfo(Wire):
+    """The rungs of the pool's ladder, in seconds (app.domain.timing.Timing)."""
+
+    renew_seconds: float
+    grace_seconds: float
+    toleration_seconds: float
+    self_stop_seconds: float
+
+
+class Welcome(Wire):
+    """The control plane's answer to a hello."""
+
+    worker_id: str
+    name: str
+    pool: str
+    timing: TimingInfo
+    leases: dict[int, LeaseVerdict] = Field(default_factory=dict)
+    segment_seconds: float
+    work: bool = False
+    drain: bool = False
+
+
+class Heartbeat(Wire):
+    """A sign of life. `leases` are all whose end is not acknowledged yet; `unstarted` those of them with no row begun.
+
+    `spooled` leases have their report in the worker's spool. `runtimes` is sent when it changed, and every 30 s.
+    """
+
+    boot_id: Opaque
+    phase: Phase | None = None
+    activity: Activity = Activity.IDLE
+    current_invocations: int = Field(default=0, ge=0)
+    leases: list[int] = Field(default_factory=list, max_length=10_000)
+    unstarted: list[int] = Field(default_factory=list, max_length=10_000)
+    spooled: list[int] = Field(default_factory=list, max_length=10_000)
+    sample: HostSample | None = None
+    runtimes: list[RuntimeInfo] | None = Field(default=None, max_length=64)
+
+
+class HeartbeatAnswer(Wire):
+    """Per listed lease what holds of it, and what waits. Sent after the commit that renewed them (PROTOCOL 2)."""
+
+    leases: dict[int, LeaseVerdict]
+    work: bool = False
+    drain: bool = False
+    next_segment_seconds: float | None = None
+
+
+class Bye(Wire):
+    """The last word of a worker that leaves by its own choice (BY-01). `spooled` leases end at their time, not now."""
+
+    boot_id: Opaque
+    reason: ByeReason
+    inflight_abandoned: int = Field(default=0, ge=0)
+    spooled: list[int] = Field(default_factory=list, max_length=10_000)
