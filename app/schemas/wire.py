@@ -6,7 +6,7 @@ from app.domain.rows import Usage
 
 
 class Wire(BaseModel):
-    """A message between the two sides. Unknown keys are ignored, so that sides of two versions understand each other."""
+    """A message between the two sides. Unknown keys are ignored, so two versions understand each other."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
