@@ -1,0 +1,38 @@
+"""Runtimes: what a worker knows of the LLM server beside it and tells the control plane (AR-02, DESIGN 6)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model of a runtime. A row may name it by its id or by any alias (Ollama: `x` is `x:latest`)."""
+
+    id: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name a row's `model` may have."""
+        return (self.id, *self.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFacts:
+    """What one look at a runtime showed. Not alive: `reason` says why, and the rest is what was known before.
+
+    `endpoints` are the paths of OpenAI's API it serves ("/v1/chat/completions"). `slots` is how many rows it really
+    works on at once, None where it does not tell.
+    """
+
+    name: str
+    kind: str
+    alive: bool
+    reason: str = ""
+    models: tuple[ServedModel, ...] = ()
+    endpoints: tuple[str, ...] = ()
+    slots: int | None = None
+    version: str | None = None
+
+    def serves(self, *, model: str, endpoint: str) -> bool:
+        """Tell whether a row with this model and endpoint can run here now."""
+        return self.alive and endpoint in self.endpoints and any(model in served.names for served in self.models)

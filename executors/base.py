@@ -1,0 +1,58 @@
+"""The one interface between a worker and an LLM runtime (AR-03, AR-04, AR-06, AR-07).
+
+A new runtime is a subclass named by its dotted path in the settings; nothing else changes.
+`tests/executors/test_conformance.py` holds what every subclass must do.
+"""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from app.domain.rows import Reply, Row
+from app.domain.runtimes import RuntimeFacts
+from executors.cancellation import CancelToken
+from executors.settings import ExecutorSettings
+
+
+class ExecutorUnavailableError(Exception):
+    """No executor can be built from these settings on this machine. The message says what to do."""
+
+
+class BaseExecutor(ABC):
+    """Runs rows on one runtime. Every method may be called from any thread, `execute` from many at once."""
+
+    kind: ClassVar[str]
+    """What sort of runtime this is: "vllm", "ollama", "local", "fake", or a word of your own."""
+
+    default_url: ClassVar[str | None] = None
+    """Where the runtime is when the settings name no URL. None: it needs no URL."""
+
+    def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:
+        """Keep what is needed. Raises ExecutorUnavailableError when this can never work on this machine."""
+        self.settings = settings
+        self.url = url or self.default_url
+
+    @property
+    def name(self) -> str:
+        """A name for logs and for the worker's hello, unique among the executors of a worker."""
+        return f"{self.kind}@{self.url}" if self.url else self.kind
+
+    @abstractmethod
+    def probe(self) -> RuntimeFacts:
+        """Look at the runtime: alive or why not, models, endpoints, slots.
+
+        Returns within about `settings.probe_seconds` and never raises.
+        """
+
+    @abstractmethod
+    def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
+        """Run one row to its end and return what came of it; `row.body` is sent as it stands.
+
+        Blocks for at most `timeout` seconds, waits and retries included; then the reply is `request_timeout`. Nothing
+        that the runtime does raises: it becomes a Reply (B-13, B-14).
+
+        Raises RowCancelled soon after `cancelled` is set; by then the runtime was told to stop working on the row.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections and child processes. Rows still in flight fail. May be called twice."""

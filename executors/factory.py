@@ -1,0 +1,41 @@
+"""From settings to executors (AR-06): the only place that knows which runtimes there are."""
+
+import importlib
+
+from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.settings import ExecutorSettings
+
+RUNTIMES: dict[str, str] = {
+    "fake": "executors.fakes:FakeExecutor",
+}
+"""The runtimes that have a short name. Imported when chosen, so that none costs the others anything."""
+
+
+def executor_factory(settings: ExecutorSettings) -> list[BaseExecutor]:
+    """Build one executor for each runtime URL, or one for the runtime's default place.
+
+    Raises ExecutorUnavailableError, whose message says what to do, when the choice is unknown or cannot work here.
+    """
+    chosen = executor_class(settings.runtime)
+    return [chosen(settings, url) for url in settings.urls or (None,)]
+
+
+def executor_class(runtime: str) -> type[BaseExecutor]:
+    """Find the class of a runtime by its short name or dotted path.
+
+    Raises ExecutorUnavailableError for anything that is no subclass of BaseExecutor.
+    """
+    path = RUNTIMES.get(runtime, runtime)
+    module_name, colon, class_name = path.partition(":")
+    if not colon:
+        known = ", ".join(["auto", *sorted(RUNTIMES)])
+        raise ExecutorUnavailableError(
+            f"Unknown runtime {runtime!r}: use {known} or a dotted path package.module:Class."
+        )
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ExecutorUnavailableError(f"Runtime {runtime!r} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, BaseExecutor)):
+        raise ExecutorUnavailableError(f"Runtime {runtime!r} is no subclass of executors.base.BaseExecutor.")
+    return found
