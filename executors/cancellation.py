@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class RowCancelled(Exception):  # noqa: N818 - an outcome the caller asked for, no error
+class RowCancelled(Exception):
     """The row was cut because its token was cancelled. It has no reply and must not be stored."""
 
 

@@ -1,0 +1,75 @@
+"""Start `runtime_server.py` as a real process and stop it by its pid.
+
+Other tests use the fixture: `from tests.fakes.runtime_process import runtime_server`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("runtime_server.py")
+
+
+@dataclass
+class RuntimeProcess:
+    """A running mock. `url` has no `/v1`."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+
+    def stats(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/stats", timeout=10) as answer:  # noqa: S310 - our own URL
+            return dict(json.load(answer))
+
+    def reset(self) -> None:
+        with urllib.request.urlopen(f"{self.url}/reset", timeout=10, data=b"") as answer:  # noqa: S310 - our own URL
+            answer.read()
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], *, seconds: float = 10) -> dict[str, Any]:
+        """Return the first stats for which the condition holds."""
+        end = time.monotonic() + seconds
+        while not condition(stats := self.stats()):
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds} s: {stats}")
+            time.sleep(0.02)
+        return stats
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+
+def start_runtime(folder: Path, *options: object) -> RuntimeProcess:
+    """Start a mock with command-line options such as `"--latency-ms", 50` and wait until it listens."""
+    ready = folder / f"runtime-{time.monotonic_ns()}.url"
+    command = [sys.executable, str(SCRIPT), "--ready-file", str(ready), *map(str, options)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + 20
+    while not ready.exists():
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            raise AssertionError(f"the mock runtime did not start: {command}")
+        time.sleep(0.01)
+    return RuntimeProcess(process, ready.read_text())
+
+
+@pytest.fixture
+def runtime_server(tmp_path: Path) -> Iterator[Callable[..., RuntimeProcess]]:
+    """Start mocks by calling it with their options; they end with the test."""
+    started: list[RuntimeProcess] = []
+
+    def start(*options: object) -> RuntimeProcess:
+        started.append(start_runtime(tmp_path, *options))
+        return started[-1]
+
+    yield start
+    for runtime in started:
+        runtime.kill()
