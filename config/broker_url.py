@@ -1,0 +1,65 @@
+"""Broker URLs: what is allowed, and the two spellings of a unix socket.
+
+Celery writes `redis+socket:///path?virtual_host=0`, redis-py `unix:///path?db=0`. Ours is Celery's.
+Facts: a `rediss://` URL without certificate options connects without checking the certificate, so it is refused.
+"""
+
+import ipaddress
+from urllib.parse import parse_qs, urlsplit
+
+SCHEMES = ("redis", "rediss", "redis+socket", "sentinel", "memory")
+_CHECKED = {"required", "cert_required"}
+
+
+def for_celery(url: str) -> str:
+    """The URL as Celery wants it.
+
+    Raises ValueError for an unknown scheme and for TLS that would not check the broker's certificate.
+    """
+    if url.startswith("unix://"):
+        url = "redis+socket://" + url.removeprefix("unix://").replace("?db=", "?virtual_host=").replace(
+            "&db=", "&virtual_host="
+        )
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise ValueError(f"a broker URL starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    if parts.scheme == "rediss":
+        asked = parse_qs(parts.query).get("ssl_cert_reqs", [""])[0].lower()
+        if asked not in _CHECKED:
+            raise ValueError(
+                "rediss:// would not check the broker's certificate: add ?ssl_cert_reqs=required&ssl_ca_certs=<file>"
+            )
+    return url
+
+
+def for_redis(url: str) -> str:
+    """The same URL as redis-py wants it."""
+    if not url.startswith("redis+socket://"):
+        return url
+    return "unix://" + url.removeprefix("redis+socket://").replace("virtual_host=", "db=")
+
+
+def is_plain_to_another_host(url: str) -> bool:
+    """Whether messages and the password would cross a network unencrypted."""
+    parts = urlsplit(url)
+    return parts.scheme == "redis" and not is_loopback(parts.hostname or "localhost")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is this machine by its own word: localhost or a loopback address (no look-up is made)."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def masked(url: str) -> str:
+    """The URL with its password replaced, for people to read."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    head, _, host = parts.netloc.rpartition("@")
+    user, _, _ = head.partition(":")
+    return parts._replace(netloc=f"{user}:***@{host}").geturl()

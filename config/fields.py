@@ -1,0 +1,163 @@
+"""The groups of settings that several processes share, one frozen class each. Every description is in the reference."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, NonNegativeInt, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from config import broker_url, places
+from config.queues import check_pool_name
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Common(BaseSettings):
+    """What every process reads."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GPUYARD_", env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
+    )
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Lowest level that is logged.")
+    log_json: bool = Field(
+        default=False, description="Log one JSON object a line instead of text (the default off a terminal is text)."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the parent's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Built from arguments alone: `config.settings.load` reads the layers and knows where a value is from."""
+        return (init_settings,)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What is allowed and yet worth a line in the log at start."""
+        return ()
+
+
+class TimingSettings(Common):
+    """The ladder of silence (DESIGN 7). A pool may have its own; these are the defaults."""
+
+    renew_seconds: Seconds = Field(10, description="A worker sends a heartbeat this often (±20 %).")
+    grace_seconds: Seconds = Field(50, description="After this silence a worker is unreachable: its slots count zero.")
+    toleration_seconds: Seconds = Field(
+        300, description="After this silence a worker's leases expire and its jobs go back to the queue."
+    )
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(
+        60, description="How long rows and runs in flight may go on after a stop was asked for."
+    )
+    kill_after_seconds: Seconds = Field(10, description="From SIGTERM to SIGKILL of a worker's children.")
+    segment_seconds: Seconds = Field(2, description="A worker hands finished rows in this often.")
+
+    @model_validator(mode="after")
+    def _ladder(self) -> Self:
+        check_ladder(
+            renew=self.renew_seconds,
+            grace=self.grace_seconds,
+            toleration=self.toleration_seconds,
+            kill_after=self.kill_after_seconds,
+        )
+        return self
+
+
+def check_ladder(*, renew: float, grace: float, toleration: float, kill_after: float) -> None:
+    """Refuse timings under which a job could run twice. All in seconds; raises ValueError (DESIGN 7)."""
+    if not renew < grace < toleration - 2 * renew:
+        raise ValueError(
+            "renew_seconds < grace_seconds < toleration_seconds - 2 * renew_seconds must hold, and "
+            f"{renew:g} < {grace:g} < {toleration - 2 * renew:g} does not"
+        )
+    if not 2 * renew > kill_after + 1:
+        raise ValueError(
+            "a worker that stops its own jobs needs the time to kill them: 2 * renew_seconds > kill_after_seconds + 1 "
+            f"must hold, and {2 * renew:g} > {kill_after + 1:g} does not"
+        )
+
+
+class BrokerSettings(Common):
+    """The doorbell."""
+
+    broker_url: SecretStr | None = Field(
+        None, description="redis://, rediss:// (with certificate checks), redis+socket:// or sentinel:// URL."
+    )
+
+    @field_validator("broker_url")
+    @classmethod
+    def _allowed(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else SecretStr(broker_url.for_celery(value.get_secret_value()))
+
+    def warnings(self) -> tuple[str, ...]:
+        """Adds: a broker on another host without TLS."""
+        if self.broker_url is None or not broker_url.is_plain_to_another_host(self.broker_url.get_secret_value()):
+            return super().warnings()
+        return (*super().warnings(), "broker_url is plain redis:// to another host: anybody between can read and ring")
+
+
+class PoolNameSettings(Common):
+    """The one pool that a name was not given for."""
+
+    pool: str = Field(
+        "gpu", description="The pool a worker serves; on the server the default pool of a stock SDK call."
+    )
+
+    @field_validator("pool")
+    @classmethod
+    def _named_well(cls, value: str) -> str:
+        return check_pool_name(value)
+
+
+class SlotSettings(Common):
+    """How many jobs of a class a worker takes at once (a pool may have its own; 0 = none)."""
+
+    slots_batches: NonNegativeInt = Field(1, description="Batches a worker works on at once.")
+    slots_runs: NonNegativeInt = Field(4, description="Runs a worker executes at once.")
+    slots_agents: NonNegativeInt = Field(0, description="Agent sessions a worker holds at once.")
+    slots_evaluations: NonNegativeInt = Field(0, description="Evaluations a worker executes at once.")
+    max_invocations: NonNegativeInt = Field(
+        100, description="Bound of a worker's jobs over all slot classes; 0 = no bound (C-09)."
+    )
+
+    @property
+    def invocation_bound(self) -> int | None:
+        """`max_invocations` as the code uses it: None = no bound (R-10)."""
+        return self.max_invocations or None
+
+
+class ServerAddressSettings(Common):
+    """How a worker or the CLI reaches the control plane."""
+
+    server_url: str | None = Field(None, description="URL of the API, without /v1.")
+    api_key: SecretStr | None = Field(None, description="API token (gk-…) sent to the API.")
+
+    @field_validator("server_url")
+    @classmethod
+    def _http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("a server URL starts with http:// or https://")
+        return value.rstrip("/").removesuffix("/v1") if value else None
+
+
+class DataDirSettings(Common):
+    """Where the control side keeps what is its own."""
+
+    data_dir: Path = Field(
+        default_factory=places.data_dir,
+        description="Database, blobs, logs and broker of one installation; API and control worker share it.",
+        json_schema_extra={"default": "/var/lib/gpuyard as root, else ~/.local/share/gpuyard"},
+    )
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+
+def sqlite_in(data: dict[str, Any]) -> SecretStr:
+    """The database when none is named: one SQLite file in the data folder."""
+    return SecretStr(f"sqlite:///{data['data_dir']}/gpuyard.db")

@@ -1,0 +1,28 @@
+"""Where things live when nobody said: configuration files and data, as root and as a user (REQUIREMENTS, Names)."""
+
+import os
+from pathlib import Path
+
+from platformdirs import user_config_path, user_data_path
+
+FILE_NAME = "gpuyard.toml"
+
+
+def data_dir() -> Path:
+    """`/var/lib/gpuyard` as root, else the user's data folder (`~/.local/share/gpuyard` on Linux)."""
+    return Path("/var/lib/gpuyard") if os.geteuid() == 0 else user_data_path("gpuyard")
+
+
+def state_dir() -> Path:
+    """The folder a worker started by hand keeps its identity and its spool in."""
+    return data_dir() / "worker"
+
+
+def local_file() -> Path:
+    """The 0600 file by which the CLI finds the `gpuyard up` of this machine."""
+    return data_dir() / "local.json"
+
+
+def config_files() -> tuple[Path, ...]:
+    """The settings files looked for without `--config`, first found wins (C-05)."""
+    return (Path("/etc/gpuyard") / FILE_NAME, user_config_path("gpuyard") / FILE_NAME)

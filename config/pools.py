@@ -1,0 +1,41 @@
+"""A pool as an owner declares it: `[pools.NAME]` in the file. What is left out comes from the server's settings."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from config.fields import Seconds, check_ladder
+
+
+class PoolSettings(BaseModel):
+    """The capacity of each worker in a pool, and its timings (C-14)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batches: NonNegativeInt | None = Field(None, description="Batches at once on a worker.")
+    runs: NonNegativeInt | None = Field(None, description="Runs at once on a worker.")
+    agents: NonNegativeInt | None = Field(None, description="Agent sessions at once on a worker.")
+    evaluations: NonNegativeInt | None = Field(None, description="Evaluations at once on a worker.")
+    max_load: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="A worker whose 1-minute load per CPU is higher takes no job (PL-02, PL-03)."
+    )
+    min_memory_gb: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="A worker with less free memory takes no job (PL-02)."
+    )
+    max_losses: PositiveInt | None = Field(None, description="Lost workers a job of this pool survives (R-04).")
+    renew_seconds: Seconds | None = Field(None, description="Heartbeat interval of this pool's workers.")
+    grace_seconds: Seconds | None = Field(None, description="Silence after which a worker is unreachable.")
+    toleration_seconds: Seconds | None = Field(None, description="Silence after which leases expire.")
+    default: bool = Field(default=False, description="A stock SDK call goes here.")
+
+    @model_validator(mode="after")
+    def _ladder(self) -> Self:
+        """A pool names all three timings or none, so that no change of a server-wide default can break a pool's."""
+        timings = (self.renew_seconds, self.grace_seconds, self.toleration_seconds)
+        if all(value is None for value in timings):
+            return self
+        renew, grace, toleration = timings
+        if renew is None or grace is None or toleration is None:
+            raise ValueError("renew_seconds, grace_seconds and toleration_seconds of a pool go together")
+        check_ladder(renew=renew, grace=grace, toleration=toleration, kill_after=0)
+        return self

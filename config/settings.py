@@ -1,0 +1,208 @@
+"""Settings: one frozen class a process role, read once at an entry point by `load` (DESIGN 10).
+
+Precedence: command line > environment `GPUYARD_*` > file `gpuyard.toml` > what a local `gpuyard up` left (the CLI
+only) > defaults. Library modules take the values they need as arguments and never call `load`.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import Field, PositiveInt, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import NoDecode
+
+from config import places
+from config.broker_url import is_loopback
+from config.fields import (
+    BrokerSettings,
+    Common,
+    DataDirSettings,
+    PoolNameSettings,
+    Seconds,
+    ServerAddressSettings,
+    SlotSettings,
+    TimingSettings,
+    sqlite_in,
+)
+from config.pools import PoolSettings
+from config.sources import Layer, SettingsError, layers, nearest
+
+MIB = 1024 * 1024
+DAY_SECONDS = 86_400
+
+
+class ServerSettings(TimingSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings):
+    """API, control worker, migrations and sweeps."""
+
+    database_url: SecretStr = Field(
+        default_factory=sqlite_in,
+        description="SQLAlchemy URL: sqlite:///FILE, or postgresql+psycopg://… for more than one machine.",
+        json_schema_extra={"default": "sqlite in data_dir"},
+    )
+    host: str = Field("127.0.0.1", description="Address the API listens on; only a loopback address goes without TLS.")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8765, description="Port of the API; 0 = a free one.")
+    tls: Literal["proxy"] | None = Field(None, description="`proxy`: a TLS proxy stands in front of the API.")
+    tls_cert: Path | None = Field(
+        None, description="Certificate chain (PEM) of the API. In the file: tls = {cert, key}."
+    )
+    tls_key: Path | None = Field(None, description="Private key (PEM) of tls_cert.")
+    bootstrap_token: SecretStr | None = Field(
+        None, description="The first admin token (gk-…); created at start while no token exists."
+    )
+
+    sweep_seconds: Seconds = Field(5, description="Beat runs each sweep this often; below half of grace_seconds.")
+    stop_grace_seconds: Seconds = Field(
+        default_factory=lambda data: 3 * data["renew_seconds"],
+        description="How long a stopped shard's last hand-in and report are accepted.",
+        json_schema_extra={"default": "3 * renew_seconds"},
+    )
+    max_attempts: PositiveInt = Field(3, description="Executions of a job whose worker reports a failure.")
+    max_losses: PositiveInt = Field(5, description="Lost workers a job survives (a pool may have its own).")
+
+    shard_rows: PositiveInt = Field(256, description="Rows of a shard at most.")
+    shard_bytes: PositiveInt = Field(16 * MIB, description="Bytes of a shard at most; a longer row is a shard alone.")
+    max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
+    max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")
+    max_line_bytes: PositiveInt = Field(64 * MIB, description="Bytes of one line of an input file at most.")
+    retention_sweep_seconds: Seconds = Field(300, description="Beat runs the retention sweep this often.")
+    file_retention_seconds: PositiveInt = Field(
+        30 * DAY_SECONDS, description="Life of a file of purpose batch when the upload names none."
+    )
+    blob_retention_seconds: PositiveInt = Field(DAY_SECONDS, description="Life of contents that nothing refers to.")
+    event_retention_seconds: PositiveInt = Field(30 * DAY_SECONDS, description="Life of an event.")
+    pools: dict[str, PoolSettings] = Field(
+        default_factory=dict, description="Pools by name, declared at start: [pools.NAME] tables of the file."
+    )
+
+    @model_validator(mode="after")
+    def _sweeps_often_enough(self) -> Self:
+        if not self.sweep_seconds < self.grace_seconds / 2:
+            raise ValueError(
+                "sweep_seconds < grace_seconds / 2 must hold, and "
+                f"{self.sweep_seconds:g} < {self.grace_seconds / 2:g} does not"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together")
+        if not is_loopback(self.host) and self.tls is None and self.tls_cert is None:
+            raise ValueError(
+                f"host {self.host} is not a loopback address: set tls_cert and tls_key, "
+                'or tls = "proxy" behind a TLS proxy'
+            )
+        return self
+
+    @field_validator("bootstrap_token")
+    @classmethod
+    def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith("gk-"):
+            raise ValueError("a token starts with gk-")
+        return value
+
+
+class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, PoolNameSettings, SlotSettings):
+    """A GPU worker: broker, API and key are all it needs; timing and slots of its pool come with its registration."""
+
+    worker_name: str | None = Field(
+        None, description="Name of the worker. Default: the name of a single-worker token, else <machine_id>-<n>."
+    )
+    machine_id: str = Field("auto", description="Name of the machine; auto = its host name (C-06).")
+    state_dir: Path = Field(
+        default_factory=places.state_dir,
+        description="The worker's identity and its spool of reports; one process at a time.",
+        json_schema_extra={"default": "worker/ in the default data_dir"},
+    )
+    runtime: str = Field(
+        "auto", description="auto, ollama, vllm, local, fake, or package.module:Class of your own executor."
+    )
+    runtime_url: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="URLs of the runtime's replicas (with or without /v1); a comma list in the environment."
+    )
+    runtime_api_key: SecretStr | None = Field(None, description="Key sent to the runtime.")
+    max_concurrent_prompts: Literal["auto"] | PositiveInt = Field(
+        "auto", description="Prompts in flight at the runtime; auto starts at 8 and sizes itself."
+    )
+    row_timeout_seconds: Seconds = Field(300, description="Longest time of one row at the runtime.")
+    pull_models: bool = Field(default=False, description="Let Ollama pull a model that a batch asks for.")
+    keep_alive_seconds: float = Field(
+        -1, description="Leave after this long without work; -1 = stay (launched workers: 300)."
+    )
+    wait_max_seconds: Seconds = Field(30, description="Longest wait of one long poll.")
+    retry_min_seconds: Seconds = Field(1, description="First wait after a failed call; doubles.")
+    retry_max_seconds: Seconds = Field(30, description="Longest wait after a failed call.")
+
+    @field_validator("runtime_url", mode="before")
+    @classmethod
+    def _list(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("state_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @model_validator(mode="after")
+    def _back_off(self) -> Self:
+        if self.retry_min_seconds > self.retry_max_seconds:
+            raise ValueError("retry_min_seconds must not exceed retry_max_seconds")
+        return self
+
+
+class ClientSettings(ServerAddressSettings):
+    """The CLI."""
+
+
+Role = Literal["server", "worker", "client"]
+ROLES: dict[Role, type[Common]] = {"server": ServerSettings, "worker": WorkerSettings, "client": ClientSettings}
+SettingsT = TypeVar("SettingsT", bound=Common)
+
+
+def known_names() -> frozenset[str]:
+    """Every setting of every role: one file and one environment serve all processes of a machine."""
+    return frozenset(name for role in ROLES.values() for name in role.model_fields)
+
+
+def load(role: type[SettingsT], *, cli: Mapping[str, Any] | None = None, config: Path | None = None) -> SettingsT:
+    """Read the settings of one role, once, at an entry point.
+
+    `cli` holds options by field name; None means not given. `config` is `--config`.
+    Raises SettingsError: an unknown key (with the nearest known one), a bad value, an unreadable file.
+    """
+    settings, _ = load_with_origins(role, cli=cli, config=config)
+    for line in settings.warnings():
+        logging.getLogger("gpuyard.config").warning(line)
+    return settings
+
+
+def load_with_origins(
+    role: type[SettingsT], *, cli: Mapping[str, Any] | None = None, config: Path | None = None
+) -> tuple[SettingsT, dict[str, str]]:
+    """As `load`, and where each value came from: `command line`, `environment`, a file's path or `default`."""
+    found = layers(role, cli=cli or {}, config=config, known=known_names())
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(role.model_fields, "default")
+    for layer in reversed(found):
+        for name, value in layer.values.items():
+            values[name] = value
+            origins[name] = layer.origin
+    try:
+        return role(**values), origins
+    except ValidationError as error:
+        raise SettingsError(_explain(error, found, role)) from None
+
+
+def _explain(error: ValidationError, found: tuple[Layer, ...], role: type[Common]) -> str:
+    """One line a problem, naming the setting and the place of its value, never the value (it may be a secret)."""
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False):
+        path = ".".join(str(part) for part in problem["loc"])
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        origin = next((f" ({layer.origin})" for layer in found if name in layer.values), "")
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = "unknown key" + nearest(str(problem["loc"][-1]), PoolSettings.model_fields)
+        lines.append(f"{path}{origin}: {message}" if path else message)
+    return f"settings of the {role.__name__.removesuffix('Settings').lower()}: " + "; ".join(dict.fromkeys(lines))

@@ -1,0 +1,192 @@
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from config.settings import ClientSettings, ServerSettings, SettingsError, WorkerSettings, load, load_with_origins
+
+
+def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(
+    own_surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_surroundings / "home.toml").write_text('runtime = "vllm"\nmachine_id = "file"\npool = "file"\n')
+    monkeypatch.setenv("GPUYARD_MACHINE_ID", "environment")
+    monkeypatch.setenv("GPUYARD_POOL", "environment")
+
+    settings, origins = load_with_origins(WorkerSettings, cli={"pool": "line", "worker_name": None})
+
+    assert (settings.pool, origins["pool"]) == ("line", "command line")
+    assert (settings.machine_id, origins["machine_id"]) == ("environment", "environment")
+    assert (settings.runtime, origins["runtime"]) == ("vllm", str(own_surroundings / "home.toml"))
+    assert (settings.renew_seconds, origins["renew_seconds"]) == (10.0, "default")
+    assert (settings.worker_name, origins["worker_name"]) == (None, "default")
+
+
+def test_only_the_first_file_found_is_read(own_surroundings: Path) -> None:
+    (own_surroundings / "etc.toml").write_text('pool = "etc"\n')
+    (own_surroundings / "home.toml").write_text('pool = "home"\n')
+    named = own_surroundings / "named.toml"
+    named.write_text('pool = "named"\n')
+
+    assert load(WorkerSettings).pool == "etc"
+    assert load(WorkerSettings, config=named).pool == "named"
+
+
+def test_the_file_may_be_named_by_the_environment(own_surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_surroundings / "mine.toml").write_text("port = 1234\n")
+    monkeypatch.setenv("GPUYARD_CONFIG", str(own_surroundings / "mine.toml"))
+
+    assert load(ServerSettings).port == 1234
+
+
+def test_a_named_file_that_does_not_exist_is_an_error(own_surroundings: Path) -> None:
+    with pytest.raises(SettingsError, match="no such settings file"):
+        load(WorkerSettings, config=own_surroundings / "none.toml")
+
+
+def test_an_unknown_key_of_the_file_names_the_nearest_known_one(own_surroundings: Path) -> None:
+    (own_surroundings / "home.toml").write_text("drain_second = 5\n")
+
+    with pytest.raises(SettingsError, match=r"home\.toml: unknown setting drain_second, did you mean drain_seconds\?"):
+        load(WorkerSettings)
+
+
+def test_an_unknown_variable_names_the_nearest_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_SHARD_ROW", "5")
+
+    with pytest.raises(SettingsError, match=r"GPUYARD_SHARD_ROW, did you mean GPUYARD_SHARD_ROWS\?"):
+        load(ClientSettings)
+
+
+def test_a_variable_of_a_runs_child_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_INVOCATION_ID", "run_1")
+
+    load(ClientSettings)
+
+
+def test_one_file_serves_all_roles(own_surroundings: Path) -> None:
+    (own_surroundings / "home.toml").write_text('shard_rows = 5\nruntime = "local"\n')
+
+    assert load(ServerSettings).shard_rows == 5
+    assert load(WorkerSettings).runtime == "local"
+
+
+@pytest.mark.parametrize("name", ["log_levle", "runtime_ulr"])
+def test_an_unknown_option_is_an_error_too(name: str) -> None:
+    with pytest.raises(SettingsError, match="did you mean"):
+        load(WorkerSettings, cli={name: "x"})
+
+
+def test_an_empty_variable_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_BROKER_URL", "")
+
+    assert load(WorkerSettings).broker_url is None
+
+
+@pytest.mark.parametrize(
+    ("timings", "rule"),
+    [
+        ({"renew_seconds": 50, "grace_seconds": 50}, "renew_seconds < grace_seconds"),
+        ({"grace_seconds": 280}, "renew_seconds < grace_seconds"),
+        ({"kill_after_seconds": 19}, r"2 \* renew_seconds > kill_after_seconds \+ 1"),
+        ({"sweep_seconds": 25}, "sweep_seconds < grace_seconds / 2"),
+    ],
+)
+def test_timings_under_which_a_job_could_run_twice_are_refused(timings: dict[str, float], rule: str) -> None:
+    with pytest.raises(SettingsError, match=rule):
+        load(ServerSettings, cli=timings)
+
+
+def test_a_bad_value_is_named_with_its_place_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_BOOTSTRAP_TOKEN", "hunter2")
+
+    with pytest.raises(SettingsError, match=r"bootstrap_token \(environment\)") as refusal:
+        load(ServerSettings)
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_runtime_urls_are_a_comma_list_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_RUNTIME_URL", "http://a:1, http://b:2/v1")
+
+    assert load(WorkerSettings).runtime_url == ("http://a:1", "http://b:2/v1")
+
+
+def test_prompts_in_flight_are_auto_or_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(WorkerSettings).max_concurrent_prompts == "auto"
+    monkeypatch.setenv("GPUYARD_MAX_CONCURRENT_PROMPTS", "12")
+    assert load(WorkerSettings).max_concurrent_prompts == 12
+    monkeypatch.setenv("GPUYARD_MAX_CONCURRENT_PROMPTS", "0")
+    with pytest.raises(SettingsError, match="max_concurrent_prompts"):
+        load(WorkerSettings)
+
+
+def test_derived_defaults_follow_what_they_are_derived_from(own_surroundings: Path) -> None:
+    settings = load(ServerSettings, cli={"renew_seconds": 6, "data_dir": own_surroundings, "kill_after_seconds": 1})
+
+    assert settings.stop_grace_seconds == 18
+    assert settings.database_url.get_secret_value() == f"sqlite:///{own_surroundings}/gpuyard.db"
+
+
+def test_only_a_loopback_address_goes_without_tls() -> None:
+    with pytest.raises(SettingsError, match="not a loopback address"):
+        load(ServerSettings, cli={"host": "0.0.0.0"})  # noqa: S104 - the refusal is the test
+    assert load(ServerSettings, cli={"host": "0.0.0.0", "tls": "proxy"}).tls == "proxy"  # noqa: S104
+
+
+def test_a_tls_table_names_certificate_and_key(own_surroundings: Path) -> None:
+    (own_surroundings / "home.toml").write_text('tls = { cert = "/c.pem", key = "/k.pem" }\nhost = "10.0.0.1"\n')
+
+    assert load(ServerSettings).tls_cert == Path("/c.pem")
+
+
+def test_pools_are_tables_of_the_file(own_surroundings: Path) -> None:
+    (own_surroundings / "home.toml").write_text("[pools.a100]\nbatches = 2\nmax_load = 1.5\n")
+
+    assert load(ServerSettings).pools["a100"].batches == 2
+
+
+def test_an_unknown_key_of_a_pool_names_the_nearest_known_one(own_surroundings: Path) -> None:
+    (own_surroundings / "home.toml").write_text("[pools.a100]\nbatch = 2\n")
+
+    with pytest.raises(SettingsError, match=r"pools\.a100\.batch .*did you mean batches\?"):
+        load(ServerSettings)
+
+
+def test_the_command_line_client_finds_the_local_server_by_itself(own_surroundings: Path) -> None:
+    (own_surroundings / "data").mkdir()
+    (own_surroundings / "data" / "local.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "api_key": "gk-a"}))
+
+    settings, origins = load_with_origins(ClientSettings)
+
+    assert settings.server_url == "http://127.0.0.1:1"
+    assert origins["api_key"].startswith("gpuyard up")
+    assert load(WorkerSettings).server_url is None
+
+
+def test_the_local_servers_key_is_never_sent_to_another_server(
+    own_surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_surroundings / "data").mkdir()
+    (own_surroundings / "data" / "local.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "api_key": "gk-a"}))
+    monkeypatch.setenv("GPUYARD_SERVER_URL", "https://other/v1")
+
+    settings = load(ClientSettings)
+
+    assert settings.server_url == "https://other"
+    assert settings.api_key is None
+
+
+def test_a_plain_broker_on_another_host_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load(WorkerSettings, cli={"broker_url": "redis://:secret@10.0.0.1/0"})
+
+    assert "plain redis://" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load(WorkerSettings)
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.pool = "other"  # type: ignore[misc]
