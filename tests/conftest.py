@@ -1,0 +1,69 @@
+"""What every test stands on: closed sockets, and databases of both kinds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.databases import Databases, PostgresDatabases, SqliteDatabases
+
+HERE = Path(__file__).parent
+CLOSED_ROOMS = frozenset({"architecture", "config", "docs", "domain", "schemas"})
+"""Rooms whose tests open no network socket at all. Everybody else reaches this machine's loopback and no further."""
+LOOPBACK = ["127.0.0.1", "::1", "localhost"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Close the sockets by room. A test's own marker (pytest-socket's) would win, and a review would ask why."""
+    for item in items:
+        room = item.path.relative_to(HERE).parts[0]
+        if room in CLOSED_ROOMS:
+            item.add_marker(pytest.mark.disable_socket)
+        else:
+            item.add_marker(pytest.mark.allow_hosts(LOOPBACK))
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of this test process, started when the first test asks for it."""
+    cluster = Cluster()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def _sqlite_templates(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[object, Path], Path]:
+    return {}, tmp_path_factory.mktemp("sqlite-templates")
+
+
+@pytest.fixture(scope="session")
+def _postgres_templates() -> dict[object, str]:
+    return {}
+
+
+@pytest.fixture
+def sqlite_databases(tmp_path: Path, _sqlite_templates: tuple[dict[object, Path], Path]) -> Databases:
+    """SQLite files, for a test that is about SQLite."""
+    return SqliteDatabases(tmp_path, *_sqlite_templates)
+
+
+@pytest.fixture
+def postgres_databases(postgres_cluster: Cluster, _postgres_templates: dict[object, str]) -> Iterator[Databases]:
+    """PostgreSQL databases, for a test that is about PostgreSQL; dropped after it."""
+    databases = PostgresDatabases(postgres_cluster, _postgres_templates)
+    yield databases
+    databases.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def databases(request: pytest.FixtureRequest) -> Databases:
+    """Databases of both kinds: the test runs once with each."""
+    found: Databases = request.getfixturevalue(f"{request.param}_databases")
+    return found
+
+
+@pytest.fixture
+def database_url(databases: Databases) -> str:
+    """The SQLAlchemy URL of an empty database, SQLite and then PostgreSQL."""
+    return databases.empty()
