@@ -1,0 +1,228 @@
+"""The rules for one line of a batch's input (OPENAI_CONTRACT 1.4, 1.5; REQUIREMENTS B-17, R-23).
+
+A line that breaks a rule is an `InputError` and fails the batch; a line that is well formed but that no worker may run
+(`"stream": true`, a lone surrogate) is a rejected row: that row fails, the others run.
+
+Decided here, where the contract is silent: keys other than the four are ignored; of a repeated key the last one counts,
+as in every parser between us and the runtime; integers of any length pass, they are the runtime's to judge.
+"""
+
+import json
+import re
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from app.domain.lines import Line
+from app.domain.rows import RowError, RowErrorCode
+
+MAX_CUSTOM_ID_CHARACTERS = 512
+MAX_MODEL_CHARACTERS = 512
+EMBEDDINGS = "/v1/embeddings"
+
+_SHOWN_CHARACTERS = 200  # of a user's value inside a message
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STREAMED = RowError(
+    RowErrorCode.UNSUPPORTED_PARAMETER, "'stream' is not supported in a batch: leave it out or send false."
+)
+_LONE_SURROGATE = RowError(
+    RowErrorCode.INVALID_JSON, "The row holds half of a UTF-16 surrogate pair, which is no Unicode text."
+)
+_REQUIRED = (
+    ("custom_id", str, "a string"),
+    ("method", str, "a string"),
+    ("url", str, "a string"),
+    ("body", dict, "a JSON object"),
+)
+
+
+class InputErrorCode(StrEnum):
+    """Codes of a batch's `errors.data[]`: Azure's names, and OpenAI's for what is absent."""
+
+    INVALID_JSON_LINE = "invalid_json_line"
+    INVALID_REQUEST = "invalid_request"
+    MISSING_REQUIRED_PARAMETER = "missing_required_parameter"
+    URL_MISMATCH = "url_mismatch"
+    DUPLICATE_CUSTOM_ID = "duplicate_custom_id"
+    EMPTY_FILE = "empty_file"
+    TOO_MANY_TASKS = "too_many_tasks"
+
+
+class InputError(NamedTuple):
+    """One entry of a failed batch's `errors.data[]`. `line` counts from 1; None when the error is about no one line.
+
+    `message` is ASCII, so that any database and any terminal takes it.
+    """
+
+    code: InputErrorCode
+    message: str
+    param: str | None
+    line: int | None
+
+
+class CheckedLine(NamedTuple):
+    """A well-formed line. `inputs` counts the embedding inputs (0 on other endpoints)."""
+
+    custom_id: str
+    model: str
+    inputs: int
+    rejected: RowError | None
+
+
+def check_line(line: Line, *, endpoint: str) -> CheckedLine | InputError:
+    """Check one line of a batch for `endpoint`. Never raises, whatever the bytes are."""
+    if line.content is None:
+        return _invalid(line, None, f"This line has {line.end - line.start} bytes, more than the limit for one line.")
+    try:
+        value = parse_json(line.content)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _shown_reason(error)
+        message = f"This line is not parseable as valid JSON. ({reason})"
+        return InputError(InputErrorCode.INVALID_JSON_LINE, message, None, line.number)
+    if not isinstance(value, dict):
+        return _invalid(line, None, f"A line must be a JSON object, not {_shown(value)}.")
+    return _shape_error(line, value, endpoint) or _checked(line.content, value, endpoint)
+
+
+def parse_json(content: bytes) -> Any:
+    """Read one JSON value as RFC 8259 has it: UTF-8 only, no NaN, no Infinity, integers of any length.
+
+    Raises ValueError for anything else and RecursionError when it is nested too deeply for this interpreter.
+    """
+    text = content.decode("utf-8")
+    try:
+        return _decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:
+        # An integer longer than the interpreter converts (or a refused constant, which is refused again).
+        return _decode_long_integers(text)
+
+
+def body_of(content: bytes) -> bytes:
+    """Give the bytes of the value of "body" as they stand in a line that `check_line` accepted."""
+    text = content.decode("utf-8")
+    position = _skip(text, _skip(text, 0) + 1)
+    body = (0, 0)
+    while text[position] != "}":
+        key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
+        start = _skip(text, _skip(text, position) + 1)
+        _, end = _LONG_INTEGERS.raw_decode(text, start)
+        if key == "body":
+            body = (start, end)
+        position = _skip(text, end)
+        if text[position] == ",":
+            position = _skip(text, position + 1)
+    return text[body[0] : body[1]].encode()
+
+
+def _skip(text: str, position: int) -> int:
+    while text[position] in " \t\r\n":
+        position += 1
+    return position
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_LONG_INTEGERS = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=float)
+_decode_long_integers = _LONG_INTEGERS.decode
+
+
+def _shape_error(line: Line, value: dict[str, Any], endpoint: str) -> InputError | None:
+    for name, kind, wanted in _REQUIRED:
+        if not isinstance(value.get(name), kind):
+            return _missing_or_wrong(line, value, name, name, wanted)
+    if value["method"] != "POST":
+        return _invalid(line, "method", f"'method' must be \"POST\", not {_shown(value['method'])}.")
+    if value["url"] != endpoint:
+        message = (
+            f"'url' is {_shown(value['url'])}, and the batch's endpoint is {_shown(endpoint)}: they must be equal."
+        )
+        return InputError(InputErrorCode.URL_MISMATCH, message, "url", line.number)
+    if fault := _custom_id_fault(value["custom_id"]):
+        return _invalid(line, "custom_id", f"'custom_id' {fault}.")
+    model = value["body"].get("model")
+    if not isinstance(model, str):
+        return _missing_or_wrong(line, value["body"], "model", "body.model", "a string")
+    if fault := _model_fault(model):
+        return _invalid(line, "body.model", f"'body.model' {fault}.")
+    return None
+
+
+def _checked(content: bytes, value: dict[str, Any], endpoint: str) -> CheckedLine:
+    body = value["body"]
+    rejected = None
+    if body.get("stream"):
+        rejected = _STREAMED
+    elif _SURROGATE_ESCAPE.search(content) and _has_lone_surrogate(value):
+        rejected = _LONE_SURROGATE
+    inputs = _embedding_inputs(body.get("input")) if endpoint == EMBEDDINGS else 0
+    return CheckedLine(value["custom_id"], body["model"], inputs, rejected)
+
+
+def _custom_id_fault(custom_id: str) -> str | None:
+    if not custom_id:
+        return "must not be empty"
+    if len(custom_id) > MAX_CUSTOM_ID_CHARACTERS:
+        return f"has {len(custom_id)} characters; the limit is {MAX_CUSTOM_ID_CHARACTERS}"
+    if not custom_id.isascii() and _has_lone_surrogate(custom_id):
+        # Nothing could write it as UTF-8 later on, so it is refused while the user can still mend it.
+        return f"holds half of a UTF-16 surrogate pair: {_shown(custom_id)}"
+    return None
+
+
+def _model_fault(model: str) -> str | None:
+    if not model:
+        return "must not be empty"
+    if len(model) > MAX_MODEL_CHARACTERS:
+        return f"has {len(model)} characters; the limit is {MAX_MODEL_CHARACTERS}"
+    # A model's name is stored and shown, unlike a custom_id: a NUL would be refused by PostgreSQL.
+    return None if model.isprintable() else f"holds unprintable characters: {_shown(model)}"
+
+
+def _has_lone_surrogate(value: Any) -> bool:
+    try:
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):  # cannot be written, so nobody needs to know
+        return False
+    return False
+
+
+def _embedding_inputs(given: Any) -> int:
+    """Count a string or one list of token ids as 1, a list of either as its length (contract 1.3)."""
+    if not isinstance(given, list) or not given or isinstance(given[0], int | float):
+        return 1
+    return len(given)
+
+
+def _missing_or_wrong(line: Line, holder: dict[str, Any], name: str, param: str, wanted: str) -> InputError:
+    if name not in holder:
+        message = f"Missing required parameter: '{param}'."
+        return InputError(InputErrorCode.MISSING_REQUIRED_PARAMETER, message, param, line.number)
+    return _invalid(line, param, f"'{param}' must be {wanted}, not {_shown(holder[name])}.")
+
+
+def _invalid(line: Line, param: str | None, message: str) -> InputError:
+    return InputError(InputErrorCode.INVALID_REQUEST, message, param, line.number)
+
+
+def _shown(value: Any) -> str:
+    """Write a user's value for a message: ASCII, short, and never an endless walk through a huge one."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    text = json.dumps(value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+
+
+def _shown_reason(error: ValueError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos + 1}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start + 1}"
+    return str(error)
