@@ -1,0 +1,1 @@
+"""The schema's history (Alembic). Run by `gpuyard migrate` through app.db.schema."""

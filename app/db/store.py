@@ -1,0 +1,154 @@
+"""The database: one engine, one clock, and two ways to open a transaction (PROTOCOL 1).
+
+Every rule's time is the database's. A transaction reads it once, at its start: a lock waited for can only make that
+value older, and every rule is safe with an older now (an expiry expires less, a renewal renews for less).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlmodel import Session
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from app.db.types import from_ms
+
+_NOW = {
+    "sqlite": "SELECT CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)",
+    "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+}
+BUSY_MS = 30_000
+
+T = TypeVar("T")
+
+
+class DatabaseUnavailable(Exception):
+    """The database cannot be reached or opened; the message says which and why. Nothing was written."""
+
+
+class Store:
+    """One process's connection to the database. Threads may share it; each transaction has a session of its own."""
+
+    def __init__(self, url: str, *, pool_size: int = 20) -> None:
+        self.engine = _engine(url, pool_size)
+        self.dialect = self.engine.dialect.name
+        self.clock_shift = timedelta(0)
+        """Added to the database's time. Zero but in tests, which move time with it."""
+        # SQLite has one writer; queueing here is fairer and cheaper than its sleeping busy handler.
+        self._writer = threading.RLock() if self.dialect == "sqlite" else None
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self.engine.dispose()
+
+    @contextmanager
+    def begin(self) -> Iterator[Session]:
+        """Open a writing transaction; commits at the end of the block, rolls back on any exception."""
+        with self._write_lock(), self._connected(), Session(self.engine, expire_on_commit=False) as session:
+            if self.dialect == "sqlite":
+                session.connection().exec_driver_sql("BEGIN IMMEDIATE")
+            try:
+                yield session
+            except BaseException:
+                session.rollback()
+                raise
+            session.commit()
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Open a transaction that only reads: one consistent moment on SQLite, a statement's on PostgreSQL."""
+        with self._connected(), Session(self.engine, expire_on_commit=False) as session:
+            if self.dialect == "sqlite":
+                session.connection().exec_driver_sql("BEGIN")
+            yield session
+            session.rollback()
+
+    def run(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in a writing transaction, and again (up to 5 times) when the database chose it as a victim."""
+        for attempt in Retrying(
+            retry=retry_if_exception(_is_victim),
+            stop=stop_after_attempt(5),
+            wait=wait_random_exponential(multiplier=0.02, max=1),
+            reraise=True,
+        ):
+            with attempt, self.begin() as session:
+                result = work(session)
+        return result
+
+    def now(self, session: Session) -> datetime:
+        """Give the database's time (aware, UTC, milliseconds)."""
+        ms = session.connection().exec_driver_sql(_NOW[self.dialect]).scalar_one()
+        return from_ms(ms) + self.clock_shift
+
+    @contextmanager
+    def _write_lock(self) -> Iterator[None]:
+        if self._writer is None:
+            yield
+            return
+        with self._writer:
+            yield
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        try:
+            yield
+        except OperationalError as error:
+            if error.connection_invalidated or _is_away(error):
+                raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
+            raise
+
+
+def _is_victim(error: BaseException) -> bool:
+    """Tell a deadlock, a serialization failure or a busy SQLite from errors that would only come again."""
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    return state in {"40P01", "40001"} or "database is locked" in str(error.orig)
+
+
+def _is_away(error: OperationalError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    return (
+        error.orig is not None
+        and "sqlite3" not in type(error.orig).__module__
+        and (state is None or state.startswith(("08", "57P", "53")))
+    )
+
+
+def _engine(url: str, pool_size: int) -> Engine:
+    parsed = make_url(url)
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if parsed.database:
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(parsed, pool_size=pool_size, max_overflow=0)
+        event.listen(engine, "connect", _prepare_sqlite)
+        return engine
+    if backend == "postgresql":
+        return create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "application_name": "gpuyard"},
+        )
+    raise ValueError(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # The driver must not open transactions by itself: BEGIN IMMEDIATE is ours (PROTOCOL 1).
+    connection.isolation_level = None
+    for pragma in ("journal_mode = WAL", f"busy_timeout = {BUSY_MS}", "foreign_keys = ON", "synchronous = FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def reachable(store: Store) -> bool:
+    """Tell whether a trivial statement is answered."""
+    with store.read() as session:
+        return session.connection().execute(text("SELECT 1")).scalar_one() == 1

@@ -1,0 +1,374 @@
+"""Every table. Ids that users see are strings; ids that only count are integers that are never used twice.
+
+Deleting is rare and explicit; foreign keys are enforced on both databases. Row bodies never enter SQL.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Column, Index, UniqueConstraint, text
+from sqlmodel import Field, SQLModel
+
+from app.db.types import AnyText, BigId, UtcMs
+from app.domain.batches import BatchState
+from app.domain.jobs import JobKind, JobState
+from app.domain.leases import LeaseState
+from app.domain.workers import Activity, Phase, Transport, WorkerState
+
+_COUNTS_UP = {"sqlite_autoincrement": True}
+
+
+def _key() -> Any:
+    """Build a key that counts up and never comes again (PROTOCOL 1)."""
+    return Field(default=None, sa_column=Column(BigId, primary_key=True, autoincrement=True))
+
+
+def _at(*, nullable: bool = True, index: bool = False) -> Any:
+    """Build a time column."""
+    return Field(default=None, sa_column=Column(UtcMs, nullable=nullable, index=index))
+
+
+def _json(default: str) -> Any:
+    """Build a column for a small JSON value whose default is the literal `default`."""
+    factory = dict if default == "{}" else list
+    return Field(default_factory=factory, sa_column=Column(JSON, nullable=False, server_default=default))
+
+
+def _txid() -> Any:
+    """Build the column that says which transaction wrote the row, for cursors (PROTOCOL 9); 0 on SQLite."""
+    return Field(default=None, sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
+
+
+class Org(SQLModel, table=True):
+    """Who owns things. The operator org is the one whose admins run the service."""
+
+    __tablename__ = "org"
+
+    id: str = Field(primary_key=True)
+    name: str = Field(unique=True, sa_type=AnyText)
+    operator: bool = False
+    created_at: datetime = _at(nullable=False)
+
+
+class ApiToken(SQLModel, table=True):
+    """A credential; only its SHA-256 and a prefix for people are kept (DESIGN 11)."""
+
+    __tablename__ = "api_token"
+
+    id: str = Field(primary_key=True)
+    org_id: str = Field(foreign_key="org.id", index=True)
+    name: str = Field(sa_type=AnyText)
+    prefix: str
+    sha256: str = Field(unique=True)
+    scopes: list[str] = _json("[]")
+    single_worker: bool = False
+    created_at: datetime = _at(nullable=False)
+    last_used_at: datetime | None = _at()
+    revoked_at: datetime | None = _at()
+
+
+class Pool(SQLModel, table=True):
+    """A named set of like workers; its queue has its name. `org_id` null: shared by all orgs."""
+
+    __tablename__ = "pool"
+
+    name: str = Field(primary_key=True)
+    org_id: str | None = Field(default=None, foreign_key="org.id")
+    is_default: bool = False
+    slots: dict[str, int] = _json("{}")
+    max_load: float | None = None
+    min_memory_gb: float | None = None
+    max_losses: int | None = None
+    timing: dict[str, float] = _json("{}")
+    created_at: datetime = _at(nullable=False)
+
+
+class Blob(SQLModel, table=True):
+    """Contents outside the database. `put_at` null: written, or not, by whoever made the row (PROTOCOL 5, 8)."""
+
+    __tablename__ = "blob"
+
+    key: str = Field(primary_key=True)
+    org_id: str = Field(foreign_key="org.id")
+    bytes: int = Field(default=0, sa_type=BigInteger)
+    digest: str | None = None
+    created_at: datetime = _at(nullable=False)
+    put_at: datetime | None = _at()
+    unreferenced_at: datetime | None = _at(index=True)
+
+
+class File(SQLModel, table=True):
+    """A file on OpenAI's wire. Deleting hides it at once; its blob stays while a batch needs it (PROTOCOL 8)."""
+
+    __tablename__ = "file"
+    __table_args__ = (Index("ix_file_org", "org_id", "purpose", "seq"), _COUNTS_UP)
+
+    seq: int | None = _key()
+    id: str = Field(unique=True)
+    org_id: str = Field(foreign_key="org.id")
+    purpose: str
+    filename: str = Field(sa_type=AnyText)
+    bytes: int = Field(sa_type=BigInteger)
+    blob_key: str = Field(foreign_key="blob.key", index=True)
+    created_at: datetime = _at(nullable=False)
+    expires_at: datetime | None = _at(index=True)
+    hidden_at: datetime | None = _at()
+
+
+class Batch(SQLModel, table=True):
+    """A batch. `open_jobs` counts its jobs that have not ended, `live` its live leases; nobody ever counts rows.
+
+    `requirements` maps a requirement key to `{"endpoint", "models"}`, so that eligibility is judged once a key.
+    """
+
+    __tablename__ = "batch"
+    __table_args__ = (
+        Index("ix_batch_org", "org_id", "seq"),
+        Index("ix_batch_order", "pool", "state", "rank", "expires_at", "seq"),
+        Index("ix_batch_due", "state", "expires_at"),
+        Index("ix_batch_create", "token_id", "args_digest"),
+        _COUNTS_UP,
+    )
+
+    seq: int | None = _key()
+    id: str = Field(unique=True)
+    org_id: str = Field(foreign_key="org.id")
+    endpoint: str
+    completion_window: str
+    input_file_id: str = Field(foreign_key="file.id", index=True)
+    pool: str = Field(foreign_key="pool.name")
+    rank: int = 9
+    """9 - priority: ascending like every other part of the order, so that one index serves it."""
+    fair_group: str | None = Field(default=None, sa_type=AnyText)
+    meta: dict[str, str] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    output_expires_seconds: int | None = None
+
+    state: str = BatchState.VALIDATING
+    outcome: str | None = Field(default=None)
+    stop_spread_at: datetime | None = _at()
+    open_jobs: int = 0
+    live: int = 0
+    total: int = 0
+    shards: int = 0
+    requirements: dict[str, Any] = _json("{}")
+    models: list[str] = _json("[]")
+    errors: list[dict[str, Any]] = _json("[]")
+    error_count: int = 0
+    waiting_reason: str | None = None
+    rung_at: datetime | None = _at()
+    ring_no: int = 0
+
+    completed: int | None = None
+    failed: int | None = None
+    usage: dict[str, int] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    output_file_id: str | None = Field(default=None, foreign_key="file.id")
+    error_file_id: str | None = Field(default=None, foreign_key="file.id")
+
+    created_at: datetime = _at(nullable=False)
+    expires_at: datetime = _at(nullable=False)
+    validated_at: datetime | None = _at()
+    in_progress_at: datetime | None = _at()
+    finalizing_at: datetime | None = _at()
+    completed_at: datetime | None = _at()
+    failed_at: datetime | None = _at()
+    expired_at: datetime | None = _at()
+    cancelling_at: datetime | None = _at()
+    cancelled_at: datetime | None = _at()
+
+    token_id: str | None = Field(default=None, foreign_key="api_token.id")
+    args_digest: str | None = None
+    idempotency_key: str | None = Field(default=None, sa_type=AnyText)
+    retry_count: int = 0
+    seen: bool = False
+
+
+class Job(SQLModel, table=True):
+    """What is leased: a batch's shard, or control work on a batch. `done_rows` is a RowSet's text form."""
+
+    __tablename__ = "job"
+    __table_args__ = (
+        Index("ix_job_claim", "batch_id", "kind", "state", "number"),
+        Index("ix_job_control", "kind", "state", "not_before_at"),
+        UniqueConstraint("batch_id", "kind", "verb", "number"),
+        _COUNTS_UP,
+    )
+
+    id: int | None = _key()
+    kind: str = JobKind.SHARD
+    verb: str = ""
+    batch_id: str = Field(foreign_key="batch.id")
+    number: int = 0
+    state: str = JobState.QUEUED
+    requirement_key: str | None = None
+
+    first_row: int = 0
+    rows: int = 0
+    start: int = Field(default=0, sa_type=BigInteger)
+    end: int = Field(default=0, sa_type=BigInteger)
+    rejected: list[list[Any]] = _json("[]")
+
+    done_rows: str = ""
+    completed: int = 0
+    failed: int = 0
+    input_tokens: int = Field(default=0, sa_type=BigInteger)
+    cached_tokens: int = Field(default=0, sa_type=BigInteger)
+    output_tokens: int = Field(default=0, sa_type=BigInteger)
+    reasoning_tokens: int = Field(default=0, sa_type=BigInteger)
+    total_tokens: int = Field(default=0, sa_type=BigInteger)
+
+    attempts: int = 0
+    losses: int = 0
+    last_worker_id: str | None = None
+    error_code: str | None = None
+    error_message: str | None = Field(default=None, sa_type=AnyText)
+    not_before_at: datetime | None = _at()
+    rung_at: datetime | None = _at()
+    ring_no: int = 0
+    created_at: datetime = _at(nullable=False)
+    ended_at: datetime | None = _at()
+
+
+class Worker(SQLModel, table=True):
+    """The agent on one host. `offline_at` is stored by the heartbeat sweeper and cleared by a heartbeat (R-06)."""
+
+    __tablename__ = "worker"
+    __table_args__ = (
+        UniqueConstraint("org_id", "name"),
+        Index("ix_worker_pool", "pool", "state"),
+        Index("ix_worker_seen", "state", "last_seen_at"),
+    )
+
+    id: str = Field(primary_key=True)
+    org_id: str = Field(foreign_key="org.id")
+    name: str
+    install_id: str
+    boot_id: str
+    pool: str
+    transport: str = Transport.CELERY
+    state: str = WorkerState.JOINING
+    phase: str | None = Phase.READY
+    activity: str = Activity.IDLE
+    hostname: str = Field(default="", sa_type=AnyText)
+    slots: int = 1
+    max_concurrent_prompts: int | None = None
+    current_invocations: int = 0
+    tags: list[str] = _json("[]")
+    versions: dict[str, str] = _json("{}")
+    runtimes: list[dict[str, Any]] = _json("[]")
+    sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    no_lease: str | None = None
+    drain_requested_at: datetime | None = _at()
+    created_at: datetime = _at(nullable=False)
+    hello_at: datetime = _at(nullable=False)
+    last_seen_at: datetime = _at(nullable=False)
+    last_beat_at: datetime | None = _at()
+    offline_at: datetime | None = _at()
+    gone_at: datetime | None = _at()
+
+
+class Lease(SQLModel, table=True):
+    """One worker's right to one job; the id is the fencing token. At most one live lease a job."""
+
+    __tablename__ = "lease"
+    __table_args__ = (
+        Index(
+            "uq_lease_live",
+            "job_id",
+            unique=True,
+            sqlite_where=text("state IN ('held', 'stopping')"),
+            postgresql_where=text("state IN ('held', 'stopping')"),
+        ),
+        Index(
+            "ix_lease_worker",
+            "worker_id",
+            sqlite_where=text("state IN ('held', 'stopping')"),
+            postgresql_where=text("state IN ('held', 'stopping')"),
+        ),
+        Index(
+            "ix_lease_expiry",
+            "expires_at",
+            sqlite_where=text("state IN ('held', 'stopping')"),
+            postgresql_where=text("state IN ('held', 'stopping')"),
+        ),
+        Index("ix_lease_claim", "worker_id", "claim_request"),
+        _COUNTS_UP,
+    )
+
+    id: int | None = _key()
+    job_id: int = Field(foreign_key="job.id", index=True, sa_type=BigInteger)
+    batch_id: str = Field(foreign_key="batch.id")
+    worker_id: str = Field(foreign_key="worker.id")
+    state: str = LeaseState.HELD
+    claim_request: str
+    unstarted: bool = False
+    spooled: bool = False
+    missed_beats: int = 0
+    granted_at: datetime = _at(nullable=False)
+    renewed_at: datetime = _at(nullable=False)
+    expires_at: datetime = _at(nullable=False)
+    ended_at: datetime | None = _at()
+    report_request: str | None = None
+    receipt: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+
+
+class Segment(SQLModel, table=True):
+    """Finished rows of a shard, handed in together: a byte range of a hand-in's blob (PROTOCOL 5)."""
+
+    __tablename__ = "segment"
+    __table_args__ = (
+        UniqueConstraint("lease_id", "seq"),
+        Index("ix_segment_job", "job_id", "id"),
+        Index("ix_segment_batch", "batch_id", "id"),
+        _COUNTS_UP,
+    )
+
+    id: int | None = _key()
+    lease_id: int = Field(foreign_key="lease.id", sa_type=BigInteger)
+    job_id: int = Field(foreign_key="job.id", sa_type=BigInteger)
+    batch_id: str = Field(foreign_key="batch.id")
+    seq: int
+    rows: str
+    completed: int
+    failed: int
+    digest: str
+    blob_key: str = Field(foreign_key="blob.key", index=True)
+    start: int = Field(sa_type=BigInteger)
+    length: int = Field(sa_type=BigInteger)
+    stored_at: datetime = _at(nullable=False)
+    txid: int | None = _txid()
+
+
+class Event(SQLModel, table=True):
+    """What happened, written in the transaction that made it happen."""
+
+    __tablename__ = "event"
+    __table_args__ = (Index("ix_event_subject", "subject", "seq"), Index("ix_event_org", "org_id", "seq"), _COUNTS_UP)
+
+    seq: int | None = _key()
+    at: datetime = _at(nullable=False, index=True)
+    type: str
+    org_id: str | None = None
+    subject: str
+    actor: str
+    data: dict[str, Any] = _json("{}")
+    txid: int | None = _txid()
+
+
+class SweepState(SQLModel, table=True):
+    """When each sweep ran last; a compare-and-set on it elects the process that runs a pass (PROTOCOL 6)."""
+
+    __tablename__ = "sweep_state"
+
+    name: str = Field(primary_key=True)
+    last_run_at: datetime = _at(nullable=False)
+    runner: str = ""
+    counts: dict[str, int] = _json("{}")
+
+
+class PresenceTick(SQLModel, table=True):
+    """One row: when API processes last said that they can hear heartbeats (PROTOCOL 4)."""
+
+    __tablename__ = "presence_tick"
+
+    id: int = Field(default=1, primary_key=True)
+    at: datetime = _at(nullable=False)

@@ -1,0 +1,100 @@
+"""What every use case is given: the yard (the service's own parts) and the caller (who asks)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.blobs.store import BlobStore
+from app.db.store import Store
+from app.domain.errors import Forbidden
+from app.domain.timing import Timing
+
+SCOPES = ("read", "submit", "worker", "admin")
+IMPLIED: Mapping[str, frozenset[str]] = {
+    "read": frozenset({"read"}),
+    "submit": frozenset({"read", "submit"}),
+    "worker": frozenset({"worker"}),
+    "admin": frozenset({"read", "submit", "admin"}),
+}
+"""What each scope lets its holder do. A worker's key reaches nothing but the workers' own routes (DESIGN 11)."""
+
+
+class Bells(Protocol):
+    """Where services ring. Never raises, never waits: a bell that is lost delays a job and nothing more."""
+
+    def batch(self, pool: str, batch_id: str, ring_no: int, times: int) -> None:
+        """Say on the pool's queue that a batch has work, for as many workers as `times`."""
+
+    def control(self, job_id: int, ring_no: int) -> None:
+        """Say that there is control work."""
+
+    def stop(self, batch_id: str, workers: list[str]) -> None:
+        """Tell the named workers that leases of a batch are to stop; they ask for the truth by a heartbeat."""
+
+
+class Silence:
+    """Bells for a process that has no broker: the sweeps ring later."""
+
+    def batch(self, pool: str, batch_id: str, ring_no: int, times: int) -> None:
+        """Ring nothing."""
+
+    def control(self, job_id: int, ring_no: int) -> None:
+        """Ring nothing."""
+
+    def stop(self, batch_id: str, workers: list[str]) -> None:
+        """Ring nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds an operator may raise. Sizes in bytes, lives in seconds."""
+
+    shard_rows: int = 256
+    shard_bytes: int = 16 * 1024 * 1024
+    max_rows: int = 50_000
+    max_file_bytes: int = 209_715_200
+    max_line_bytes: int = 64 * 1024 * 1024
+    file_retention_seconds: int = 30 * 86_400
+    blob_retention_seconds: int = 86_400
+    event_retention_seconds: int = 30 * 86_400
+    segment_seconds: float = 2.0
+    max_attempts: int = 3
+    max_losses: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Yard:
+    """The parts of the service that use cases work on."""
+
+    store: Store
+    blobs: BlobStore
+    timing: Timing = field(default_factory=Timing)
+    limits: Limits = field(default_factory=Limits)
+    default_pool: str = "gpu"
+    bells: Bells = field(default_factory=Silence)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `operator` marks the org that runs the service."""
+
+    org_id: str
+    token_id: str | None
+    name: str
+    scopes: frozenset[str]
+    operator: bool = False
+    single_worker: bool = False
+
+    @property
+    def actor(self) -> str:
+        """How events name the caller."""
+        return f"token:{self.token_id}" if self.token_id else self.name
+
+    def need(self, scope: str) -> None:
+        """Raise Forbidden unless one of the caller's scopes grants `scope`."""
+        if not any(scope in IMPLIED[held] for held in self.scopes if held in IMPLIED):
+            raise Forbidden(
+                f"this key has the scopes {', '.join(sorted(self.scopes))} and needs {scope}. "
+                f"Create one that has it: gpuyard token create NAME --scope {scope}",
+                code="missing_scope",
+            )
