@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.db import schema
+from app.db.store import Store
 from tests.cluster import Cluster
 from tests.databases import Databases, PostgresDatabases, SqliteDatabases
 
@@ -67,3 +69,17 @@ def databases(request: pytest.FixtureRequest) -> Databases:
 def database_url(databases: Databases) -> str:
     """The SQLAlchemy URL of an empty database, SQLite and then PostgreSQL."""
     return databases.empty()
+
+
+@pytest.fixture
+def store(databases: Databases) -> Iterator[Store]:
+    """An open store on a migrated, empty database; SQLite and then PostgreSQL."""
+    opened = Store(databases.copy_of(_migrate))
+    yield opened
+    opened.close()
+
+
+def _migrate(url: str) -> None:
+    opened = Store(url)
+    schema.migrate(opened)
+    opened.close()

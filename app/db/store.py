@@ -151,4 +151,4 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 def reachable(store: Store) -> bool:
     """Tell whether a trivial statement is answered."""
     with store.read() as session:
-        return session.connection().execute(text("SELECT 1")).scalar_one() == 1
+        return bool(session.connection().execute(text("SELECT 1")).scalar_one())

@@ -1,0 +1,36 @@
+"""The schema goes from empty to this version, and another version is refused with the command that mends it."""
+
+from contextlib import closing
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+from sqlmodel import SQLModel
+
+from app.db import schema, tables
+from app.db.store import Store
+
+
+def test_migrating_from_empty_gives_exactly_the_tables_of_the_code(store: Store) -> None:
+    assert tables.Batch.__table__ is SQLModel.metadata.tables["batch"]
+    with store.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), SQLModel.metadata) == []
+
+
+def test_an_empty_database_is_refused_with_the_command_that_mends_it(database_url: str) -> None:
+    with closing(Store(database_url)) as empty, pytest.raises(schema.SchemaMismatch, match="gpuyard migrate"):
+        schema.check(empty)
+
+
+def test_a_newer_schema_is_refused_by_serve_and_by_migrate(store: Store) -> None:
+    schema.check(store)
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for refuse in (schema.check, schema.migrate):
+        with pytest.raises(schema.SchemaMismatch, match="Upgrade gpuyard"):
+            refuse(store)
+
+
+def test_migrating_twice_changes_nothing(store: Store) -> None:
+    assert schema.migrate(store) == schema.head()
