@@ -60,3 +60,20 @@ def inner_state(state: BatchState, outcome: Outcome | None) -> str:
     """Give the state in gpuyard's own words, with `stopping` for a batch that was told to end and has work out."""
     stopping = state in STOPPABLE and outcome in {Outcome.CANCELLED, Outcome.EXPIRED}
     return "stopping" if stopping else state.value
+
+
+def settle(
+    state: BatchState, outcome: Outcome | None, *, open_jobs: int, live: int
+) -> tuple[BatchState, Outcome | None]:
+    """Give state and outcome after jobs or leases of a batch have ended.
+
+    `open_jobs` counts jobs that have not ended, `live` the live leases on them. With neither left the batch is to be
+    finalized, as completed unless something else was decided before. With nothing leased it waits again (R-21).
+    """
+    if state not in STOPPABLE:
+        return state, outcome
+    if open_jobs == 0 and live == 0:
+        return S.FINALIZING, outcome or Outcome.COMPLETED
+    if state is S.IN_PROGRESS and live == 0 and outcome is None:
+        return S.VALIDATED, outcome
+    return state, outcome

@@ -19,28 +19,28 @@ IMPLIED: Mapping[str, frozenset[str]] = {
 
 
 class Bells(Protocol):
-    """Where services ring. Never raises, never waits: a bell that is lost delays a job and nothing more."""
+    """Where services ring, after their commit. Never raises and never waits: a lost bell delays a job, no more."""
 
-    def batch(self, pool: str, batch_id: str, ring_no: int, times: int) -> None:
-        """Say on the pool's queue that a batch has work, for as many workers as `times`."""
+    def batch(self, batch_id: str) -> None:
+        """Say that a batch has shards to claim."""
 
-    def control(self, job_id: int, ring_no: int) -> None:
-        """Say that there is control work."""
+    def control(self, batch_id: str) -> None:
+        """Say that a batch has control work."""
 
-    def stop(self, batch_id: str, workers: list[str]) -> None:
-        """Tell the named workers that leases of a batch are to stop; they ask for the truth by a heartbeat."""
+    def stop(self, batch_id: str) -> None:
+        """Tell the workers that hold leases of a batch to ask what became of them."""
 
 
 class Silence:
-    """Bells for a process that has no broker: the sweeps ring later."""
+    """Bells for a process without a broker: the sweeps ring later."""
 
-    def batch(self, pool: str, batch_id: str, ring_no: int, times: int) -> None:
+    def batch(self, batch_id: str) -> None:
         """Ring nothing."""
 
-    def control(self, job_id: int, ring_no: int) -> None:
+    def control(self, batch_id: str) -> None:
         """Ring nothing."""
 
-    def stop(self, batch_id: str, workers: list[str]) -> None:
+    def stop(self, batch_id: str) -> None:
         """Ring nothing."""
 
 

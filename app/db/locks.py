@@ -1,0 +1,59 @@
+"""Row locks, in the one order that every transaction keeps: worker, lease, job, batch (PROTOCOL 1).
+
+Several rows of one kind are locked in ascending id. NO KEY UPDATE leaves foreign-key checks of others alone. On SQLite
+the transaction is the lock.
+"""
+
+from collections.abc import Collection, Sequence
+
+from sqlmodel import Session, col, select
+
+from app.db.tables import Batch, Job, Lease, Worker
+from app.domain.leases import LIVE
+
+_LIVE = sorted(LIVE)
+
+
+def worker(session: Session, worker_id: str) -> Worker | None:
+    """Lock a worker's row."""
+    query = select(Worker).where(col(Worker.id) == worker_id)
+    return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).first()
+
+
+def leases(session: Session, ids: Collection[int], *, worker_id: str | None = None) -> dict[int, Lease]:
+    """Lock leases by id, in whatever state; only those of `worker_id` where one is given."""
+    query = select(Lease).where(col(Lease.id).in_(sorted(ids))).order_by(col(Lease.id))
+    if worker_id is not None:
+        query = query.where(col(Lease.worker_id) == worker_id)
+    rows = session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
+    return {lease.id: lease for lease in rows if lease.id is not None}
+
+
+def live_leases(session: Session, batch_id: str, limit: int) -> Sequence[Lease]:
+    """Lock live leases of a batch, oldest first."""
+    query = (
+        select(Lease)
+        .where(col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE))
+        .order_by(col(Lease.id))
+        .limit(limit)
+    )
+    return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
+
+
+def lease_if_free(session: Session, lease_id: int) -> Lease | None:
+    """Lock one live lease, or give None when it has ended or somebody is at it now (a sweep comes again)."""
+    query = select(Lease).where(col(Lease.id) == lease_id, col(Lease.state).in_(_LIVE))
+    return session.exec(query.with_for_update(key_share=True, skip_locked=True)).first()
+
+
+def jobs(session: Session, ids: Collection[int]) -> dict[int, Job]:
+    """Lock jobs by id."""
+    query = select(Job).where(col(Job.id).in_(sorted(ids))).order_by(col(Job.id))
+    rows = session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
+    return {job.id: job for job in rows if job.id is not None}
+
+
+def batch(session: Session, batch_id: str) -> Batch | None:
+    """Lock a batch's row."""
+    query = select(Batch).where(col(Batch.id) == batch_id)
+    return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).first()
