@@ -66,6 +66,22 @@ class TimingSettings(Common):
         return self
 
 
+class SweepSettings(TimingSettings):
+    """How often beat rings the sweeps."""
+
+    sweep_seconds: Seconds = Field(5, description="Beat runs each sweep this often; below half of grace_seconds.")
+    retention_sweep_seconds: Seconds = Field(300, description="Beat runs the retention sweep this often.")
+
+    @model_validator(mode="after")
+    def _often_enough(self) -> Self:
+        if not self.sweep_seconds < self.grace_seconds / 2:
+            raise ValueError(
+                "sweep_seconds < grace_seconds / 2 must hold, and "
+                f"{self.sweep_seconds:g} < {self.grace_seconds / 2:g} does not"
+            )
+        return self
+
+
 def check_ladder(*, renew: float, grace: float, toleration: float, kill_after: float) -> None:
     """Refuse timings under which a job could run twice. All in seconds; raises ValueError (DESIGN 7)."""
     if not renew < grace < toleration - 2 * renew:

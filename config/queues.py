@@ -2,7 +2,7 @@
 
 import re
 
-from kombu import Queue
+from kombu import Exchange, Queue
 
 CONTROL = "control"
 # Where a task goes that nobody routed, and what a worker started without -Q listens to: nothing is ever sent there
@@ -40,5 +40,5 @@ def setup_queue(pool: str, worker: str) -> str:
 
 
 def declare(name: str) -> Queue:
-    """A queue as every process declares it: direct exchange and routing key of the same name, durable."""
-    return Queue(name, routing_key=name, durable=True)
+    """A queue as every process declares it: exchange, routing key and queue of one name."""
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)

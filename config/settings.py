@@ -22,6 +22,7 @@ from config.fields import (
     Seconds,
     ServerAddressSettings,
     SlotSettings,
+    SweepSettings,
     TimingSettings,
     sqlite_in,
 )
@@ -32,7 +33,7 @@ MIB = 1024 * 1024
 DAY_SECONDS = 86_400
 
 
-class ServerSettings(TimingSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings):
+class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings):
     """API, control worker, migrations and sweeps."""
 
     database_url: SecretStr = Field(
@@ -51,12 +52,12 @@ class ServerSettings(TimingSettings, BrokerSettings, PoolNameSettings, SlotSetti
         None, description="The first admin token (gk-…); created at start while no token exists."
     )
 
-    sweep_seconds: Seconds = Field(5, description="Beat runs each sweep this often; below half of grace_seconds.")
     stop_grace_seconds: Seconds = Field(
         default_factory=lambda data: 3 * data["renew_seconds"],
         description="How long a stopped shard's last hand-in and report are accepted.",
         json_schema_extra={"default": "3 * renew_seconds"},
     )
+    control_threads: PositiveInt = Field(4, description="Pieces of control work a control worker does at once.")
     max_attempts: PositiveInt = Field(3, description="Executions of a job whose worker reports a failure.")
     max_losses: PositiveInt = Field(5, description="Lost workers a job survives (a pool may have its own).")
 
@@ -65,7 +66,6 @@ class ServerSettings(TimingSettings, BrokerSettings, PoolNameSettings, SlotSetti
     max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
     max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")
     max_line_bytes: PositiveInt = Field(64 * MIB, description="Bytes of one line of an input file at most.")
-    retention_sweep_seconds: Seconds = Field(300, description="Beat runs the retention sweep this often.")
     file_retention_seconds: PositiveInt = Field(
         30 * DAY_SECONDS, description="Life of a file of purpose batch when the upload names none."
     )
@@ -74,15 +74,6 @@ class ServerSettings(TimingSettings, BrokerSettings, PoolNameSettings, SlotSetti
     pools: dict[str, PoolSettings] = Field(
         default_factory=dict, description="Pools by name, declared at start: [pools.NAME] tables of the file."
     )
-
-    @model_validator(mode="after")
-    def _sweeps_often_enough(self) -> Self:
-        if not self.sweep_seconds < self.grace_seconds / 2:
-            raise ValueError(
-                "sweep_seconds < grace_seconds / 2 must hold, and "
-                f"{self.sweep_seconds:g} < {self.grace_seconds / 2:g} does not"
-            )
-        return self
 
     @model_validator(mode="after")
     def _tls(self) -> Self:
@@ -149,6 +140,10 @@ class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, Pool
         if self.retry_min_seconds > self.retry_max_seconds:
             raise ValueError("retry_min_seconds must not exceed retry_max_seconds")
         return self
+
+
+class CelerySettings(SweepSettings, BrokerSettings, SlotSettings):
+    """What Celery itself needs in the processes that never open the database: GPU worker, beat, Flower."""
 
 
 class ClientSettings(ServerAddressSettings):

@@ -1,0 +1,37 @@
+"""The agent of this process: set once by the Celery worker that starts it, asked for by the tasks."""
+
+from typing import Any, Protocol
+
+
+class ProcessAgent(Protocol):
+    """What Celery's side needs of the agent."""
+
+    @property
+    def name(self) -> str:
+        """The worker's name, known once `start` has returned; Celery's node name is built from it."""
+
+    def start(self) -> None:
+        """Say hello to the control plane and begin to beat. Raises SystemExit(1) when it is refused."""
+
+    def attach(self, celery_worker: Any) -> None:
+        """Take the worker's queues and signals over; called before its consumer starts."""
+
+    def run_batch(self, batch_id: str) -> None:
+        """Work on the batch, or a better one, until the control plane has no more for this worker."""
+
+
+_agent: ProcessAgent | None = None
+
+
+def install(agent: ProcessAgent) -> ProcessAgent:
+    """Make `agent` the one of this process."""
+    global _agent  # noqa: PLW0603 - Celery calls tasks with nothing but their message
+    _agent = agent
+    return agent
+
+
+def agent() -> ProcessAgent:
+    """The process's agent. Raises RuntimeError in a process that is no GPU worker."""
+    if _agent is None:
+        raise RuntimeError("no agent runs in this process: start it with `celery -A app worker -Q <pool>`")
+    return _agent

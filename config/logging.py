@@ -1,0 +1,89 @@
+"""One log format for every process; keys and passwords never pass it.
+
+Ours through structlog, everyone else's through the standard library, both by one handler on standard error. Whatever
+is bound with `structlog.contextvars` (`job_id`, `lease_id`, `worker`) stands on each line of its context.
+"""
+
+import logging
+import re
+import sys
+from pathlib import Path
+
+import structlog
+from structlog.typing import Processor
+
+_SECRETS = (
+    (re.compile(r"\bgk-[A-Za-z0-9_-]{4,}"), "gk-***"),
+    (re.compile(r"(?i)\b(bearer\s+)[^\s\"',]+"), r"\1***"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@\"']*):[^\s/@\"']+@"), r"\1:***@"),
+)
+
+
+def redact(text: str) -> str:
+    """`text` without API keys, bearer tokens and passwords of URLs."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+class RedactingFormatter(structlog.stdlib.ProcessorFormatter):
+    """Redacts the finished line, so that tracebacks, libraries' messages and bound values are covered alike."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render and redact."""
+        return redact(super().format(record))
+
+
+def configure(process: str, *, level: str = "INFO", as_json: bool = False, file: Path | None = None) -> None:
+    """Set the process's logging up, once, at its entry point; a second call replaces the first.
+
+    `process` names the role (api, control, beat, worker, cli) on every line. `file` replaces standard error.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.StackInfoRenderer(),
+        _named(process),
+    ]
+    renderer: list[Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        if as_json
+        else [structlog.dev.ConsoleRenderer(colors=file is None and sys.stderr.isatty(), timestamp_key="at")]
+    )
+    handler: logging.Handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file)
+    handler.setFormatter(
+        RedactingFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        if isinstance(old.formatter, RedactingFormatter):
+            root.removeHandler(old)
+            old.close()
+    root.addHandler(handler)
+    root.setLevel(level)
+    # One line a call of ours is noise, and its URL may be a user's.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _named(process: str) -> Processor:
+    def add(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        event.setdefault("process", process)
+        return event
+
+    return add
