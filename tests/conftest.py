@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from app.db import schema
 from app.db.store import Store
 from tests.cluster import Cluster
 from tests.databases import Databases, PostgresDatabases, SqliteDatabases
+from tests.migrated import migrate
 
 HERE = Path(__file__).parent
 CLOSED_ROOMS = frozenset({"architecture", "config", "docs", "domain", "schemas"})
@@ -74,12 +74,6 @@ def database_url(databases: Databases) -> str:
 @pytest.fixture
 def store(databases: Databases) -> Iterator[Store]:
     """An open store on a migrated, empty database; SQLite and then PostgreSQL."""
-    opened = Store(databases.copy_of(_migrate))
+    opened = Store(databases.copy_of(migrate))
     yield opened
-    opened.close()
-
-
-def _migrate(url: str) -> None:
-    opened = Store(url)
-    schema.migrate(opened)
     opened.close()

@@ -1,0 +1,66 @@
+"""Events: written in the transaction that made them happen, read by cursors that skip nothing (PROTOCOL 9)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, insert, literal, literal_column, or_, text
+from sqlmodel import Session, col, select
+
+from app.db.tables import Event
+
+_TXID = text("pg_current_xact_id()::text::bigint")
+_HORIZON = "pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+
+
+def record(
+    session: Session,
+    *,
+    now: datetime,
+    type: str,  # noqa: A002 - the event's own word, on the wire too
+    subject: str,
+    actor: str,
+    org_id: str | None = None,
+    data: dict[str, Any] | None = None,
+) -> None:
+    """Write an event as part of the caller's transaction. `org_id` None: only the operator's admins see it."""
+    values: dict[str, Any] = {
+        "at": now,
+        "type": type,
+        "subject": subject,
+        "actor": actor,
+        "org_id": org_id,
+        "data": data or {},
+        "txid": xid(session),
+    }
+    session.connection().execute(insert(Event).values(values))
+
+
+def xid(session: Session) -> Any:
+    """Give the SQL value for a row's `txid`: which transaction wrote it. 0 on SQLite, whose commits are in order."""
+    return _TXID if session.get_bind().dialect.name == "postgresql" else literal(0)
+
+
+def settled(session: Session, txid: Any) -> ColumnElement[bool]:
+    """Give the condition that nothing with a lower key can still be committed by a transaction that runs now."""
+    if session.get_bind().dialect.name != "postgresql":
+        return literal(value=True)
+    condition: ColumnElement[bool] = txid < literal_column(_HORIZON)
+    return condition
+
+
+def after(
+    session: Session, seq: int, *, org_id: str, operator: bool, subject: str | None = None, limit: int = 100
+) -> Sequence[Event]:
+    """Give the events behind the cursor `seq` that the org may see, in order, and none that may yet be overtaken."""
+    query = select(Event).where(col(Event.seq) > seq, settled(session, col(Event.txid)))
+    visible = col(Event.org_id) == org_id
+    query = query.where(or_(visible, col(Event.org_id).is_(None)) if operator else visible)
+    if subject is not None:
+        query = query.where(col(Event.subject) == subject)
+    return session.exec(query.order_by(col(Event.seq)).limit(limit)).all()
+
+
+def last_seq(session: Session) -> int:
+    """Give the cursor that stands behind every event so far."""
+    return session.exec(select(func.max(Event.seq)).where(settled(session, col(Event.txid)))).one() or 0
