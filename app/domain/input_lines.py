@@ -141,12 +141,12 @@ def _shape_error(line: Line, value: dict[str, Any], endpoint: str) -> InputError
             f"'url' is {_shown(value['url'])}, and the batch's endpoint is {_shown(endpoint)}: they must be equal."
         )
         return InputError(InputErrorCode.URL_MISMATCH, message, "url", line.number)
-    if fault := _custom_id_fault(value["custom_id"]):
+    if fault := custom_id_fault(value["custom_id"]):
         return _invalid(line, "custom_id", f"'custom_id' {fault}.")
     model = value["body"].get("model")
     if not isinstance(model, str):
         return _missing_or_wrong(line, value["body"], "model", "body.model", "a string")
-    if fault := _model_fault(model):
+    if fault := model_fault(model):
         return _invalid(line, "body.model", f"'body.model' {fault}.")
     return None
 
@@ -162,7 +162,8 @@ def _checked(content: bytes, value: dict[str, Any], endpoint: str) -> CheckedLin
     return CheckedLine(value["custom_id"], body["model"], inputs, rejected)
 
 
-def _custom_id_fault(custom_id: str) -> str | None:
+def custom_id_fault(custom_id: str) -> str | None:
+    """Say what is wrong with an id, to follow "'custom_id'" in a message; None when nothing is."""
     if not custom_id:
         return "must not be empty"
     if len(custom_id) > MAX_CUSTOM_ID_CHARACTERS:
@@ -173,7 +174,8 @@ def _custom_id_fault(custom_id: str) -> str | None:
     return None
 
 
-def _model_fault(model: str) -> str | None:
+def model_fault(model: str) -> str | None:
+    """Say what is wrong with a model's name, in the same way."""
     if not model:
         return "must not be empty"
     if len(model) > MAX_MODEL_CHARACTERS:

@@ -1,0 +1,34 @@
+"""A byte range of an open file, as a file of its own."""
+
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class Section(io.RawIOBase):
+    """Reads bytes `start` to `end` (exclusive) of `file`, which it owns: closing the section closes the file."""
+
+    def __init__(self, file: io.FileIO, start: int, end: int) -> None:
+        super().__init__()
+        self._file = file
+        self._left = max(0, end - start)
+        file.seek(start)
+
+    def readable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        """Fill `buffer` as far as the range goes; 0 at its end."""
+        with memoryview(buffer) as view, view.cast("B") as room:
+            count = self._file.readinto(room[: self._left])
+        self._left -= count or 0
+        return count
+
+    def close(self) -> None:
+        """Close the file below as well."""
+        if not self.closed:
+            self._file.close()
+        super().close()

@@ -1,0 +1,25 @@
+"""Lines of a batch's output and error files (OPENAI_CONTRACT 1.6, 1.9; DESIGN 6 "A row's error has one shape")."""
+
+import hashlib
+import json
+
+from app.domain.rows import Reply
+
+
+def output_line(batch_id: str, row: int, custom_id: str | None, reply: Reply) -> bytes:
+    """Write one row's line, without a newline.
+
+    The line is ASCII, because the SDK's own line splitter cuts at a raw U+2028. `reply.body` goes in as it is: it is
+    one JSON value in one line of ASCII already. `custom_id` is None only for a row whose line could not be read. The
+    ids follow from the batch and the row, so a row that runs again after a lost worker keeps its ids.
+    """
+    digest = hashlib.sha256(f"{batch_id}:{row}".encode()).hexdigest()[:32]
+    head = f'{{"id":"batch_req_{digest}","custom_id":{json.dumps(custom_id)}'
+    if reply.error is not None:
+        error = json.dumps({"code": reply.error.code.value, "message": reply.error.message}, separators=(",", ":"))
+        return f'{head},"response":null,"error":{error}}}'.encode("ascii")
+    if reply.status is None or reply.body is None:
+        raise ValueError(f"row {row} of {batch_id} has neither an answer nor an error")
+    request_id = json.dumps(reply.request_id or f"req_{digest}")
+    start = f'{head},"response":{{"status_code":{reply.status},"request_id":{request_id},"body":'
+    return b"".join((start.encode("ascii"), reply.body, b'},"error":null}'))
