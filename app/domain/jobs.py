@@ -75,11 +75,19 @@ class Verdict:
     tally: Tally
 
 
-def after_lease(end: LeaseEnd, tally: Tally, *, batch_stops: bool, max_losses: int = MAX_LOSSES) -> Verdict:
+def after_lease(
+    end: LeaseEnd,
+    tally: Tally,
+    *,
+    batch_stops: bool,
+    max_attempts: int | None = MAX_ATTEMPTS,
+    max_losses: int | None = MAX_LOSSES,
+) -> Verdict:
     """Decide what a leased job becomes when its lease ends as `end`.
 
     A release, a ghost and a revocation cost nothing; a failure counts as an attempt, a loss as a loss. A job of a batch
-    that was told to stop is never queued again. Source: REQUIREMENTS R-04, R-21, PROTOCOL 1.
+    that was told to stop is never queued again. None is no bound: control work is tried for as long as its batch lives.
+    Source: REQUIREMENTS R-04, R-21, PROTOCOL 1.
     """
     if end is LeaseEnd.DONE:
         return Verdict(S.DONE, tally)
@@ -89,5 +97,7 @@ def after_lease(end: LeaseEnd, tally: Tally, *, batch_stops: bool, max_losses: i
         tally = Tally(tally.attempts, tally.losses + 1)
     if batch_stops:
         return Verdict(S.CANCELLED, tally)
-    spent = tally.attempts >= MAX_ATTEMPTS or tally.losses >= max_losses
+    spent = (max_attempts is not None and tally.attempts >= max_attempts) or (
+        max_losses is not None and tally.losses >= max_losses
+    )
     return Verdict(S.FAILED if spent else S.QUEUED, tally)

@@ -1,0 +1,98 @@
+"""What a claim looks at: the batches of a pool in order, and whether somebody else of the pool is idle.
+
+Bounded reads through indexes only; never an aggregate over jobs (PROTOCOL 7).
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import exists, func, or_, update
+from sqlmodel import Session, col, select
+
+from app.db.tables import Batch, Job, Lease, Worker
+from app.domain.batches import CLAIMABLE, BatchState
+from app.domain.jobs import JobKind, JobState
+from app.domain.leases import LIVE
+from app.domain.workers import Phase, WorkerState
+
+WINDOW = 32
+_LIVE = sorted(LIVE)
+_CLAIMABLE = sorted(CLAIMABLE)
+
+
+def waiting_batches(session: Session, pool: str, now: datetime, limit: int = WINDOW) -> Sequence[Batch]:
+    """Read the first batches of a pool that have a queued shard: by rank, then deadline, then age."""
+    has_work = exists().where(
+        col(Job.batch_id) == col(Batch.id),
+        col(Job.kind) == JobKind.SHARD,
+        col(Job.state) == JobState.QUEUED,
+        or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
+    )
+    query = (
+        select(Batch)
+        .where(
+            col(Batch.pool) == pool,
+            col(Batch.state).in_(_CLAIMABLE),
+            col(Batch.outcome).is_(None),
+            col(Batch.expires_at) > now,
+            has_work,
+        )
+        .order_by(col(Batch.rank), col(Batch.expires_at), col(Batch.seq))
+        .limit(limit)
+    )
+    return session.exec(query).all()
+
+
+def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping[str, int]:
+    """Sum the live leases of the named groups over a pool's running batches."""
+    if not groups:
+        return {}
+    query = (
+        select(Batch.fair_group, func.sum(Batch.live))
+        .where(
+            col(Batch.pool) == pool,
+            col(Batch.state).in_(_CLAIMABLE),
+            col(Batch.live) > 0,
+            col(Batch.fair_group).in_(sorted(groups)),
+        )
+        .group_by(col(Batch.fair_group))
+    )
+    return {group: int(total) for group, total in session.exec(query).all() if group is not None}
+
+
+def someone_idle(session: Session, pool: str, *, but: str, seen_after: datetime) -> bool:
+    """Tell whether another ready, reachable worker of the pool holds nothing (PROTOCOL 6: then one shard at a time)."""
+    holds = exists().where(col(Lease.worker_id) == col(Worker.id), col(Lease.state).in_(_LIVE))
+    query = (
+        select(Worker.id)
+        .where(
+            col(Worker.pool) == pool,
+            col(Worker.state) == WorkerState.ACTIVE,
+            col(Worker.phase) == Phase.READY,
+            col(Worker.id) != but,
+            col(Worker.last_seen_at) > seen_after,
+            ~holds,
+        )
+        .limit(1)
+    )
+    return session.exec(query).first() is not None
+
+
+def batch_by_id(session: Session, batch_id: str) -> Batch | None:
+    """Read a batch without locking it."""
+    return session.exec(select(Batch).where(col(Batch.id) == batch_id)).first()
+
+
+def count_live(session: Session, batch_id: str, leases: int) -> bool:
+    """Count new leases on their batch and move it to `in_progress`; False when it was told to end, or has ended.
+
+    The last statement of a claim: a batch stopped before this lock is refused, one stopped after sees the leases.
+    """
+    statement = (
+        update(Batch)
+        .where(col(Batch.id) == batch_id, col(Batch.outcome).is_(None), col(Batch.state).in_(_CLAIMABLE))
+        .values(live=col(Batch.live) + leases, state=BatchState.IN_PROGRESS)
+        .execution_options(synchronize_session=False)
+        .returning(col(Batch.seq))
+    )
+    return session.execute(statement).first() is not None

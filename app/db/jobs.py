@@ -1,0 +1,87 @@
+"""Jobs in SQL: taking queued ones, and what is known of a batch's jobs together."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import case, func, or_
+from sqlmodel import Session, col, select
+
+from app.db.tables import Job
+from app.domain.jobs import ControlVerb, JobKind, JobState
+
+
+def take_shards(
+    session: Session, batch_id: str, *, keys: Collection[str], worker_id: str, now: datetime, limit: int
+) -> Sequence[Job]:
+    """Lock queued shards of a batch that need one of `keys`, in order; those that failed on this worker come last."""
+    query = (
+        select(Job)
+        .where(
+            col(Job.batch_id) == batch_id,
+            col(Job.kind) == JobKind.SHARD,
+            col(Job.state) == JobState.QUEUED,
+            col(Job.requirement_key).in_(sorted(keys)),
+            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
+        )
+        .order_by(case((col(Job.last_worker_id) == worker_id, 1), else_=0), col(Job.number))
+        .limit(limit)
+    )
+    return session.exec(query.with_for_update(key_share=True, skip_locked=True)).all()
+
+
+def take_control(session: Session, now: datetime) -> Job | None:
+    """Lock the oldest piece of control work that is due."""
+    query = (
+        select(Job)
+        .where(
+            col(Job.kind) == JobKind.CONTROL,
+            col(Job.state) == JobState.QUEUED,
+            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
+        )
+        .order_by(col(Job.id))
+        .limit(1)
+    )
+    return session.exec(query.with_for_update(key_share=True, skip_locked=True)).first()
+
+
+def lock_queued(session: Session, batch_id: str, limit: int) -> Sequence[Job]:
+    """Lock queued jobs of a batch that count as open, in id order. Finalizing counts as none."""
+    query = (
+        select(Job)
+        .where(
+            col(Job.batch_id) == batch_id,
+            col(Job.state) == JobState.QUEUED,
+            col(Job.verb) != ControlVerb.FINALIZE,
+        )
+        .order_by(col(Job.id))
+        .limit(limit)
+    )
+    return session.exec(query.with_for_update(key_share=True)).all()
+
+
+def control_job(session: Session, batch_id: str, verb: ControlVerb) -> Job | None:
+    """Read a batch's piece of control work."""
+    query = select(Job).where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.CONTROL, col(Job.verb) == verb)
+    return session.exec(query).first()
+
+
+def shards(session: Session, batch_id: str, *, after: int = -1, limit: int = 500) -> Sequence[Job]:
+    """Read a batch's shards in input order, those numbered above `after`."""
+    query = (
+        select(Job)
+        .where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD, col(Job.number) > after)
+        .order_by(col(Job.number))
+        .limit(limit)
+    )
+    return session.exec(query).all()
+
+
+def queued_shards(session: Session, batch_id: str, limit: int) -> int:
+    """Count queued shards, up to `limit`."""
+    found = (
+        select(Job.id)
+        .where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD, col(Job.state) == JobState.QUEUED)
+        .limit(limit)
+        .subquery()
+    )
+    return int(session.execute(select(func.count()).select_from(found)).scalar_one())

@@ -1,0 +1,138 @@
+"""Leases in SQL. Every write of a worker locks its lease row first (app.db.locks); these run under that lock."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, literal, or_, update
+from sqlmodel import Session, col, select
+
+from app.db.tables import Batch, Lease, Pool, Worker
+from app.db.types import UtcMs
+from app.domain.leases import LIVE, LeaseState
+from app.domain.workers import WorkerState
+
+_LIVE = sorted(LIVE)
+
+
+def live_of_worker(session: Session, worker_id: str) -> Sequence[Lease]:
+    """Read the live leases of a worker, oldest first."""
+    query = select(Lease).where(col(Lease.worker_id) == worker_id, col(Lease.state).in_(_LIVE))
+    return session.exec(query.order_by(col(Lease.id))).all()
+
+
+def by_request(session: Session, worker_id: str, request_id: str) -> Sequence[Lease]:
+    """Read the leases that a claim was answered with, in whatever state they are now (PROTOCOL 2)."""
+    query = select(Lease).where(col(Lease.worker_id) == worker_id, col(Lease.claim_request) == request_id)
+    return session.exec(query.order_by(col(Lease.id))).all()
+
+
+def batches_of_worker(session: Session, worker_id: str) -> Sequence[str]:
+    """Name the batches that a worker holds live leases of."""
+    query = select(Lease.batch_id).where(col(Lease.worker_id) == worker_id, col(Lease.state).in_(_LIVE)).distinct()
+    return session.exec(query).all()
+
+
+def workers_of_batch(session: Session, batch_id: str) -> Sequence[str]:
+    """Name the workers that hold live leases of a batch."""
+    query = select(Lease.worker_id).where(col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE)).distinct()
+    return session.exec(query).all()
+
+
+def renew_if_held(session: Session, ids: Collection[int], *, now: datetime, until: datetime) -> set[int]:
+    """Renew those of `ids` (locked) that are still `held`, and give the ids that were. An overdue one is still held."""
+    if not ids:
+        return set()
+    statement = (
+        update(Lease)
+        .where(col(Lease.id).in_(sorted(ids)), col(Lease.state) == LeaseState.HELD)
+        .values(renewed_at=now, expires_at=until, missed_beats=0)
+        .returning(col(Lease.id))
+    )
+    return set(session.execute(statement).scalars())
+
+
+def mark_unstarted(session: Session, ids: Collection[int], *, unstarted: bool) -> None:
+    """Note which live leases (locked) have no row begun, for telling a loss from bad luck (PROTOCOL 5)."""
+    if ids:
+        session.execute(
+            update(Lease)
+            .where(col(Lease.id).in_(sorted(ids)), col(Lease.unstarted).is_not(unstarted))
+            .values(unstarted=unstarted)
+        )
+
+
+def mark_spooled(session: Session, worker_id: str, ids: Collection[int]) -> None:
+    """Note that the report of these leases lies in their worker's spool: they end at their time, not before."""
+    if ids:
+        session.execute(
+            update(Lease).where(col(Lease.id).in_(sorted(ids)), col(Lease.worker_id) == worker_id).values(spooled=True)
+        )
+
+
+def stop(session: Session, ids: Collection[int], *, until: datetime) -> None:
+    """Move held leases (locked) to `stopping`; they end at `until` at the latest."""
+    at = literal(until, UtcMs)
+    end = (
+        func.min(Lease.expires_at, at)
+        if session.get_bind().dialect.name == "sqlite"
+        else func.least(Lease.expires_at, at)
+    )
+    session.execute(
+        update(Lease)
+        .where(col(Lease.id).in_(sorted(ids)), col(Lease.state) == LeaseState.HELD)
+        .values(state=LeaseState.STOPPING, expires_at=end)
+    )
+
+
+def overdue(session: Session, now: datetime, limit: int) -> Sequence[int]:
+    """Name live leases whose time is over, or whose worker said goodbye without naming a spooled report (R-05)."""
+    query = (
+        select(Lease.id)
+        .join(Worker, col(Worker.id) == col(Lease.worker_id))
+        .where(
+            col(Lease.state).in_(_LIVE),
+            or_(
+                col(Lease.expires_at) < now,
+                (col(Worker.state) == WorkerState.GONE) & col(Lease.spooled).is_(False),
+            ),
+        )
+        .order_by(col(Lease.expires_at))
+        .limit(limit)
+    )
+    return [lease_id for lease_id in session.exec(query).all() if lease_id is not None]
+
+
+def postpone(session: Session, gap: timedelta) -> int:
+    """Add `gap` to the end of every live lease (PROTOCOL 4), and count them."""
+    ms = round(gap.total_seconds() * 1000)
+    result = session.execute(
+        update(Lease).where(col(Lease.state).in_(_LIVE)).values(expires_at=col(Lease.expires_at) + ms)
+    )
+    return result.rowcount  # type: ignore[attr-defined,no-any-return]
+
+
+def by_batch(session: Session, worker_id: str, ids: Sequence[int]) -> dict[str, list[int]]:
+    """Sort leases of a worker by their batch; ids that are not its own are left out."""
+    query = select(Lease.batch_id, Lease.id).where(col(Lease.id).in_(ids), col(Lease.worker_id) == worker_id)
+    found: dict[str, list[int]] = {}
+    for batch_id, lease_id in session.exec(query.order_by(col(Lease.id))).all():
+        found.setdefault(batch_id, []).append(int(lease_id or 0))
+    return found
+
+
+def pool_of(session: Session, batch_id: str) -> Pool | None:
+    """Read the pool of a batch."""
+    query = select(Pool).join(Batch, col(Batch.pool) == col(Pool.name)).where(col(Batch.id) == batch_id)
+    return session.exec(query).first()
+
+
+def reads_file(session: Session, org_id: str, file_id: str) -> bool:
+    """Tell whether a worker of `org_id` holds a live lease of a batch whose input is this file."""
+    query = (
+        select(Lease.id)
+        .join(Batch, col(Batch.id) == col(Lease.batch_id))
+        .join(Worker, col(Worker.id) == col(Lease.worker_id))
+        .where(col(Batch.input_file_id) == file_id, col(Lease.state).in_(_LIVE), col(Worker.org_id) == org_id)
+        .limit(1)
+    )
+    return session.exec(query).first() is not None

@@ -1,0 +1,226 @@
+"""Claiming: a worker asks for shards and gets leases, or a typed *no* (PROTOCOL 1, 2, 6; REQUIREMENTS R-01).
+
+One transaction: lock the worker, judge it, choose the batch, take its queued shards, read what of them is finished,
+insert the leases, and last of all count them on the batch, which refuses when the batch was told to end meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from app.db import claims as claims_sql
+from app.db import events, locks
+from app.db import jobs as jobs_sql
+from app.db import leases as leases_sql
+from app.db.tables import Batch, Job, Lease, Pool, Worker
+from app.domain.eligibility import No, WorkerView, why_no_job
+from app.domain.errors import Conflict, NotFound
+from app.domain.jobs import JobState
+from app.domain.leases import LIVE
+from app.domain.ordering import Turn, in_order, must_yield
+from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, RejectedRow
+from app.services.context import Caller, Yard
+from app.services.eligibility import pool_rules, servable_keys, worker_view
+
+MAX_SHARDS = 64
+"""Shards of one claim at most; a worker that wants more asks again."""
+
+
+class _BatchEnded(Exception):
+    """The chosen batch was told to end between reading and counting: roll everything back, answer `nothing`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    batch: Batch
+    keys: frozenset[str]
+
+
+def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
+    """Grant shards of one batch. Repeating a request by its `request_id` gives the same leases, those still held.
+
+    Raises NotFound (no such worker of this org) and Conflict `superseded` (another boot took the name).
+    """
+    try:
+        answer = yard.store.run(lambda session: _claim(session, yard, caller, request))
+    except _BatchEnded:
+        return ClaimAnswer(no=No.NOTHING)
+    return answer
+
+
+def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
+    """Tell whether the pool has something that this worker may take now; what every bell without a broker says."""
+    view = _view(session, yard, worker, now)
+    if why_no_job(view, pool_rules(session.get(Pool, worker.pool))) is not None:
+        return False
+    return bool(_candidates(session, worker, view, now))
+
+
+def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:
+    """Read (or lock) the caller's worker and check that this boot is the current one (PROTOCOL 3)."""
+    worker = locks.worker(session, worker_id) if lock else session.get(Worker, worker_id)
+    if worker is None or worker.org_id != caller.org_id:
+        raise NotFound(f"no worker {worker_id!r} is registered with this key's organization", code="no_worker")
+    if boot_id is not None and worker.boot_id != boot_id:
+        raise Conflict(
+            f"worker {worker.name} was started again elsewhere; this process is superseded", code="superseded"
+        )
+    return worker
+
+
+def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
+    worker = checked_worker(session, caller, request.worker_id, request.boot_id, lock=True)
+    now = yard.store.now(session)
+    repeated = leases_sql.by_request(session, worker.id, request.request_id)
+    if repeated:
+        return _answer_again(session, [lease for lease in repeated if lease.state in LIVE])
+    view = _view(session, yard, worker, now, running=request.batch_id if request.started else None)
+    no = why_no_job(view, pool_rules(session.get(Pool, worker.pool)))
+    # Whoever calls is reachable, whatever the clock said before this call.
+    if no is not None and no is not No.UNREACHABLE:
+        return _refuse(session, worker, no)
+    candidates = _candidates(session, worker, view, now)
+    chosen = _choose(candidates, request)
+    if isinstance(chosen, No):
+        return _refuse(session, worker, chosen, work=bool(candidates))
+    taken = _take(session, yard, worker, chosen, request, now)
+    if not taken:
+        return _refuse(session, worker, No.NOTHING, work=len(candidates) > 1)
+    leases = _grant(session, yard, worker, chosen.batch, taken, request, now)
+    worker.no_lease = None
+    session.add(worker)
+    return _answer(chosen.batch, list(zip(leases, taken, strict=True)), work=len(candidates) > 1)
+
+
+def _view(session: Session, yard: Yard, worker: Worker, now: datetime, *, running: str | None = None) -> WorkerView:
+    held = set(leases_sql.batches_of_worker(session, worker.id))
+    # A share that goes on needs no new slot.
+    return worker_view(worker, now=now, timing=yard.timing, held_batches=len(held - {running}))
+
+
+def _candidates(session: Session, worker: Worker, view: WorkerView, now: datetime) -> list[_Candidate]:
+    """Give the pool's waiting batches that this worker can serve, in the order of their turn."""
+    found = {batch.id: batch for batch in claims_sql.waiting_batches(session, worker.pool, now)}
+    groups = sorted({batch.fair_group for batch in found.values() if batch.fair_group is not None})
+    live = claims_sql.live_by_group(session, worker.pool, groups)
+    ordered = (found[turn.batch_id] for turn in in_order([_turn(batch) for batch in found.values()], live))
+    judged = (_Candidate(batch, servable_keys(batch, view)) for batch in ordered)
+    return [candidate for candidate in judged if candidate.keys]
+
+
+def _turn(batch: Batch) -> Turn:
+    return Turn(batch.id, batch.rank, batch.expires_at, batch.fair_group, batch.seq or 0)
+
+
+def _choose(candidates: Sequence[_Candidate], request: ClaimRequest) -> _Candidate | No:
+    if not candidates:
+        return No.NOTHING
+    first = candidates[0]
+    if not request.started:
+        return first
+    running = next((c for c in candidates if c.batch.id == request.batch_id), None)
+    if running is None:
+        return No.NOTHING
+    return No.YIELD if must_yield(_turn(running.batch), _turn(first.batch)) else running
+
+
+def _take(
+    session: Session, yard: Yard, worker: Worker, chosen: _Candidate, request: ClaimRequest, now: datetime
+) -> list[Job]:
+    """Lock as many queued shards as cover `want_rows`; one while others of the pool hold nothing."""
+    reachable_since = now - timedelta(seconds=yard.timing.grace_seconds)
+    idle = claims_sql.someone_idle(session, worker.pool, but=worker.id, seen_after=reachable_since)
+    jobs = jobs_sql.take_shards(
+        session, chosen.batch.id, keys=chosen.keys, worker_id=worker.id, now=now, limit=1 if idle else MAX_SHARDS
+    )
+    taken: list[Job] = []
+    rows = 0
+    for job in jobs:
+        if taken and rows >= request.want_rows:
+            break
+        taken.append(job)
+        rows += job.rows - job.completed - job.failed
+    return taken
+
+
+def _grant(
+    session: Session,
+    yard: Yard,
+    worker: Worker,
+    batch: Batch,
+    jobs: Sequence[Job],
+    request: ClaimRequest,
+    now: datetime,
+) -> list[Lease]:
+    holds_nothing = not leases_sql.live_of_worker(session, worker.id)
+    leases: list[Lease] = []
+    for position, job in enumerate(jobs):
+        job.state = JobState.LEASED
+        leases.append(
+            Lease(
+                job_id=job.id or 0,
+                batch_id=batch.id,
+                worker_id=worker.id,
+                claim_request=request.request_id,
+                # The first lease of an empty worker counts as started from the grant (PROTOCOL 5).
+                unstarted=not (holds_nothing and position == 0),
+                granted_at=now,
+                renewed_at=now,
+                expires_at=yard.timing.lease_end(now),
+            )
+        )
+    session.add_all([*jobs, *leases])
+    session.flush()
+    events.record(
+        session,
+        now=now,
+        type="lease.granted",
+        subject=batch.id,
+        actor=f"worker:{worker.id}",
+        org_id=batch.org_id,
+        data={"leases": [lease.id for lease in leases], "jobs": [job.id for job in jobs], "worker": worker.name},
+    )
+    if not claims_sql.count_live(session, batch.id, len(leases)):
+        raise _BatchEnded
+    return leases
+
+
+def _refuse(session: Session, worker: Worker, no: No, *, work: bool = False) -> ClaimAnswer:
+    worker.no_lease = no.value
+    session.add(worker)
+    return ClaimAnswer(no=no, work=work)
+
+
+def _answer_again(session: Session, leases: Sequence[Lease]) -> ClaimAnswer:
+    if not leases:
+        return ClaimAnswer(no=No.NOTHING, work=True)
+    batch = claims_sql.batch_by_id(session, leases[0].batch_id)
+    pairs = [(lease, job) for lease in leases if (job := session.get(Job, lease.job_id)) is not None]
+    return _answer(batch, pairs, work=False) if batch is not None else ClaimAnswer(no=No.NOTHING)
+
+
+def _answer(batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> ClaimAnswer:
+    brief = BatchBrief(
+        id=batch.id,
+        endpoint=batch.endpoint,
+        input_path=f"/v1/files/{batch.input_file_id}/content",
+        priority=9 - batch.rank,
+        created_at=int(batch.created_at.timestamp()),
+    )
+    grants = [
+        Grant(
+            lease_id=lease.id or 0,
+            job_id=job.id or 0,
+            number=job.number,
+            first_row=job.first_row,
+            rows=job.rows,
+            start=job.start,
+            end=job.end,
+            done=job.done_rows,
+            rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
+        )
+        for lease, job in pairs
+    ]
+    return ClaimAnswer(batch=brief, grants=grants, work=work)

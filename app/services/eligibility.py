@@ -1,0 +1,52 @@
+"""From rows of the database to the domain's question: why may this worker not take this job."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from app.db.tables import Batch, Pool, Worker
+from app.domain.eligibility import PoolRules, Requirement, Serving, WorkerView, can_serve
+from app.domain.timing import Timing
+from app.domain.workers import Phase, WorkerState
+from app.schemas.workers import HostSample, RuntimeInfo
+
+OVERLAP = 1
+"""A worker may hold this many batches beyond its slots: the next one starts while the last rows of the old one run."""
+
+
+def servings(worker: Worker) -> tuple[Serving, ...]:
+    """Give what a worker's runtimes served when it last told."""
+    return tuple(RuntimeInfo.model_validate(runtime).to_domain() for runtime in worker.runtimes)
+
+
+def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: int) -> WorkerView:
+    """Give what eligibility asks of a worker. `held_batches` counts distinct batches it holds leases of."""
+    sample = HostSample.model_validate(worker.sample or {})
+    load = sample.load1 / sample.cpus if sample.load1 is not None and sample.cpus else None
+    memory = sample.memory_available / 1e9 if sample.memory_available is not None else None
+    return WorkerView(
+        state=WorkerState(worker.state) if worker.drain_requested_at is None else WorkerState.DRAINING,
+        phase=Phase(worker.phase) if worker.phase else None,
+        unreachable=timing.unreachable(now - worker.last_seen_at),
+        free_slots=worker.slots + OVERLAP - held_batches if worker.slots else 0,
+        load_per_cpu=load,
+        memory_gb=memory,
+        runtimes=servings(worker),
+    )
+
+
+def pool_rules(pool: Pool | None) -> PoolRules:
+    """Give a pool's thresholds; a pool nobody declared has none."""
+    return PoolRules(pool.max_load, pool.min_memory_gb) if pool is not None else PoolRules()
+
+
+def requirements(batch: Batch) -> Mapping[str, Requirement]:
+    """Give a batch's distinct needs by key."""
+    return {
+        key: Requirement(endpoint=need["endpoint"], models=tuple(need["models"]))
+        for key, need in batch.requirements.items()
+    }
+
+
+def servable_keys(batch: Batch, view: WorkerView) -> frozenset[str]:
+    """Name the needs of a batch that the worker's live runtimes serve now."""
+    return frozenset(key for key, need in requirements(batch).items() if can_serve(view.runtimes, need, live_only=True))

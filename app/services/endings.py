@@ -1,0 +1,119 @@
+"""The one way a lease ends: lease, job and batch move together, in lock order, with their events (PROTOCOL 1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from app.db import events, locks
+from app.db.tables import Batch, Job, Lease
+from app.domain import jobs
+from app.domain.jobs import ControlVerb, JobKind, JobState, LeaseEnd, Tally
+from app.domain.leases import LIVE, LeaseState
+from app.domain.leases import TRANSITIONS as LEASE_TRANSITIONS
+from app.domain.rows import RowErrorCode
+from app.services.context import Limits
+from app.services.moves import settle, stopping
+
+_LEASE_STATE: Mapping[LeaseEnd, LeaseState] = {
+    LeaseEnd.DONE: LeaseState.REPORTED,
+    LeaseEnd.FAILED: LeaseState.REPORTED,
+    LeaseEnd.RELEASED: LeaseState.RELEASED,
+    LeaseEnd.GHOST: LeaseState.RELEASED,
+    LeaseEnd.LOST: LeaseState.EXPIRED,
+    LeaseEnd.REVOKED: LeaseState.REVOKED,
+}
+_CONTROL_RETRY_MAX_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """One lease's end. The lease is locked. `error` is what a failure or a loss leaves on the job."""
+
+    lease: Lease
+    end: LeaseEnd
+    error: tuple[RowErrorCode, str] | None = None
+
+
+def silenced(lease: Lease) -> LeaseEnd:
+    """Say how a lease ends whose worker fell silent or forgot it: a stopping one is revoked, a held one is lost."""
+    return LeaseEnd.REVOKED if lease.state == LeaseState.STOPPING else LeaseEnd.LOST
+
+
+def end_leases(
+    session: Session, endings: Sequence[Ending], *, now: datetime, limits: Limits, max_losses: int | None, actor: str
+) -> Batch | None:
+    """End live leases of one batch and give the batch as it then stands; None when `endings` is empty.
+
+    `max_losses` is the pool's own bound, None for the service's. Jobs go back to the queue or end
+    (app.domain.jobs.after_lease), the batch's counters follow, and it moves on when its last open job has ended.
+    """
+    if not endings:
+        return None
+    by_id = locks.jobs(session, [ending.lease.job_id for ending in endings])
+    batch = locks.batch(session, endings[0].lease.batch_id)
+    if batch is None:
+        raise LookupError(f"batch {endings[0].lease.batch_id} of a live lease is gone")
+    for ending in endings:
+        job = by_id[ending.lease.job_id]
+        bounded = job.kind != JobKind.CONTROL
+        verdict = jobs.after_lease(
+            _cost(ending),
+            Tally(job.attempts, job.losses),
+            batch_stops=stopping(batch) and job.verb != ControlVerb.FINALIZE,
+            max_attempts=limits.max_attempts if bounded else None,
+            max_losses=(max_losses or limits.max_losses) if bounded else None,
+        )
+        _end_lease(session, ending, now=now, actor=actor, org_id=batch.org_id)
+        _end_job(session, job, verdict, ending, now=now)
+        if job.verb != ControlVerb.FINALIZE:
+            batch.live -= 1
+            batch.open_jobs -= verdict.state in jobs.ENDED
+    settle(session, batch, now=now, actor=actor)
+    return batch
+
+
+def _cost(ending: Ending) -> LeaseEnd:
+    """A worker that died with a shard it had not begun was not killed by it (PROTOCOL 5)."""
+    return LeaseEnd.RELEASED if ending.end is LeaseEnd.LOST and ending.lease.unstarted else ending.end
+
+
+def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, org_id: str) -> None:
+    lease, state = ending.lease, _LEASE_STATE[ending.end]
+    before = LeaseState(lease.state)
+    if before not in LIVE or state not in LEASE_TRANSITIONS[before]:
+        raise LookupError(f"lease {lease.id}: {before} -> {state}")
+    lease.state = state
+    lease.ended_at = now
+    session.add(lease)
+    data = {"job": lease.job_id, "worker": lease.worker_id, "end": ending.end.value}
+    if ending.error is not None:
+        data["error"] = f"{ending.error[0].value}: {ending.error[1]}"
+    events.record(
+        session,
+        now=now,
+        type=f"lease.{state.value}",
+        subject=lease.batch_id,
+        actor=actor,
+        org_id=org_id,
+        data={"lease": lease.id, **data},
+    )
+
+
+def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, *, now: datetime) -> None:
+    job.state = verdict.state
+    job.attempts, job.losses = verdict.tally.attempts, verdict.tally.losses
+    if ending.end in {LeaseEnd.FAILED, LeaseEnd.LOST}:
+        job.last_worker_id = ending.lease.worker_id
+        code, message = ending.error or (RowErrorCode.WORKER_LOST, "the worker that ran this row was lost")
+        job.error_code, job.error_message = code.value, message
+    if verdict.state is JobState.QUEUED and job.kind == JobKind.CONTROL and ending.end is LeaseEnd.FAILED:
+        wait = min(2.0**job.attempts, _CONTROL_RETRY_MAX_SECONDS)
+        job.not_before_at = now + timedelta(seconds=wait)
+    if verdict.state in jobs.ENDED:
+        job.ended_at = now
+    if verdict.state is JobState.FAILED:
+        # its open rows fail with the reason above (R-21); the finalizer writes their lines
+        job.failed += job.rows - job.completed - job.failed
+    session.add(job)

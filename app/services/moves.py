@@ -1,0 +1,77 @@
+"""The one way a batch changes its state, with its time stamp and its event in the same transaction (STYLE 3)."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlmodel import Session
+
+from app.db import events
+from app.db.tables import Batch, Job
+from app.domain import batches
+from app.domain.batches import TRANSITIONS, BatchState, Outcome
+from app.domain.jobs import ControlVerb, JobKind
+
+_STAMP: Mapping[BatchState, str] = {
+    BatchState.VALIDATED: "validated_at",
+    BatchState.FINALIZING: "finalizing_at",
+    BatchState.COMPLETED: "completed_at",
+    BatchState.FAILED: "failed_at",
+    BatchState.EXPIRED: "expired_at",
+    BatchState.CANCELLED: "cancelled_at",
+}
+
+
+class ForbiddenMove(RuntimeError):
+    """Somebody asked for a transition that app.domain.batches does not list: a bug of ours, never of a caller."""
+
+
+def outcome_of(batch: Batch) -> Outcome | None:
+    """Read a batch's outcome as the domain's value."""
+    return Outcome(batch.outcome) if batch.outcome is not None else None
+
+
+def stopping(batch: Batch) -> bool:
+    """Tell whether a batch was told to end before its work was done."""
+    return batch.outcome in {Outcome.CANCELLED, Outcome.EXPIRED}
+
+
+def move(
+    session: Session, batch: Batch, state: BatchState, *, now: datetime, actor: str, data: dict[str, Any] | None = None
+) -> None:
+    """Move a locked batch to `state`. Each time stamp is set once, at the first transition of its name.
+
+    Moving to `finalizing` queues the control work that writes its files. Raises ForbiddenMove.
+    """
+    before = BatchState(batch.state)
+    if state not in TRANSITIONS[before]:
+        raise ForbiddenMove(f"batch {batch.id}: {before} -> {state}")
+    batch.state = state
+    stamp = _STAMP.get(state)
+    if stamp is not None and getattr(batch, stamp) is None:
+        setattr(batch, stamp, now)
+    if state is BatchState.VALIDATED and batch.in_progress_at is None:
+        batch.in_progress_at = now
+    session.add(batch)
+    if state is BatchState.FINALIZING:
+        session.add(Job(kind=JobKind.CONTROL, verb=ControlVerb.FINALIZE, batch_id=batch.id, created_at=now))
+    events.record(
+        session,
+        now=now,
+        type=f"batch.{state.value}",
+        subject=batch.id,
+        actor=actor,
+        org_id=batch.org_id,
+        data={"from": before.value, **(data or {})},
+    )
+
+
+def settle(session: Session, batch: Batch, *, now: datetime, actor: str) -> None:
+    """Move a locked batch on when its jobs or leases have ended (app.domain.batches.settle)."""
+    state, outcome = batches.settle(
+        BatchState(batch.state), outcome_of(batch), open_jobs=batch.open_jobs, live=batch.live
+    )
+    batch.outcome = outcome
+    session.add(batch)
+    if state != batch.state:
+        move(session, batch, state, now=now, actor=actor, data={"outcome": outcome})

@@ -1,0 +1,44 @@
+"""Absence is measured where heartbeats arrive: no worker pays for our own gap (PROTOCOL 4)."""
+
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from app.db import events
+from app.db import leases as leases_sql
+from app.db import presence as presence_sql
+from app.services.context import Yard
+
+
+def tick(yard: Yard) -> timedelta | None:
+    """Say that this process can hear heartbeats now; called by every API process each `renew_seconds`.
+
+    Whoever finds the tick older than the grace adds exactly that gap to the end of every live lease, in the transaction
+    that moves the tick, so it is added once. Gives the gap that was added, or None.
+    """
+
+    def work(session: Session) -> timedelta | None:
+        before = presence_sql.locked_tick(session)
+        now = yard.store.now(session)
+        gap = now - before.at if before is not None else timedelta(0)
+        presence_sql.move_tick(session, before, now)
+        if gap.total_seconds() <= yard.timing.grace_seconds:
+            return None
+        leases = leases_sql.postpone(session, gap)
+        events.record(
+            session,
+            now=now,
+            type="service.absence",
+            subject="api",
+            actor="service:presence",
+            data={"gap_seconds": round(gap.total_seconds(), 3), "leases": leases},
+        )
+        return gap
+
+    return yard.store.run(work)
+
+
+def listening(session: Session, now: datetime, grace_seconds: float) -> bool:
+    """Tell whether heartbeats can be heard: the tick is younger than the grace."""
+    at = presence_sql.tick_at(session)
+    return at is not None and (now - at).total_seconds() <= grace_seconds
