@@ -11,9 +11,36 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from config import reference
+
 REFERENCE = Path(__file__).parent / "reference"
 
-PAGES: dict[str, Callable[[], str]] = {}
+HEAD = "<!-- Written by `make docs`. Change the code, not this page. -->\n\n"
+
+
+def settings_page() -> str:
+    """Every setting of every process, in the order of the classes."""
+    lines = [
+        "# Settings",
+        "",
+        "Command line > environment > file > default. The file is `gpuyard.toml`: the one named by `--config`, else",
+        "`/etc/gpuyard/gpuyard.toml`, else `~/.config/gpuyard/gpuyard.toml`; its keys are the names of this table.",
+        "Settings are read once, when a process starts, and an unknown name is an error that says the nearest known one.",
+        "`gpuyard config show` prints each value and where it came from.",
+        "",
+        "| setting | environment | default | read by | meaning |",
+        "|---|---|---|---|---|",
+    ]
+    for row in reference.rows():
+        default = f"`{row.default}`" if row.default else ""
+        cells = (f"`{row.name}`", f"`{row.variable}`", default, ", ".join(row.roles), row.description)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page}
 
 
 def main() -> int:
