@@ -13,12 +13,16 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --
 	--no-emit-index-url --no-annotate --custom-compile-command "make locks"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test lint types imports format docs docs-check check locks clean
+.PHONY: help install worker demo venv test lint types imports format docs docs-check check locks clean
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## start everything on this machine, send a batch to a real model, print the answers, stop
+install: $(VENV)/.user ## make .venv with all that running gpuyard needs: every part, and the small model
+
+worker: $(VENV)/.worker ## make .venv with what a GPU machine needs, and no more
+
+demo: $(VENV)/.user ## start everything on this machine, send a batch to a real model, print the answers, stop
 	$(BIN)/python examples/demo.py
 
 venv: $(VENV)/.dev ## make .venv with all that development needs
@@ -50,13 +54,13 @@ docs-check: $(VENV)/.dev ## fail when a generated page is not what the code says
 
 locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package index)
 	$(UV_COMPILE) --upgrade pyproject.toml --all-extras --group build --output-file locks/dev.txt
-	$(UV_COMPILE) --upgrade pyproject.toml --extra server --extra embedded --extra local --extra flower --extra examples \
-		--group build --constraints locks/dev.txt --output-file locks/demo.txt
+	$(UV_COMPILE) --upgrade pyproject.toml --extra server --extra embedded --extra postgres --extra flower --extra local \
+		--extra examples --group build --constraints locks/dev.txt --output-file locks/user.txt
 	$(UV_COMPILE) --upgrade pyproject.toml --group build --constraints locks/dev.txt --output-file locks/worker.txt
 	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:model --output-file locks/model.txt
 
-clean: ## remove .venv, caches and the demo's data
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove .venv and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuyard needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -64,9 +68,14 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.made locks/demo.txt locks/model.txt pyproject.toml
+$(VENV)/.worker: $(VENV)/.made locks/worker.txt pyproject.toml
+	$(LOCKED) --requirement locks/worker.txt
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.user: $(VENV)/.made locks/user.txt locks/model.txt pyproject.toml
 	@echo "installing into $(VENV) (about 170 MB to fetch, once)"
-	$(LOCKED) --requirement locks/demo.txt --requirement locks/model.txt
+	$(LOCKED) --requirement locks/user.txt --requirement locks/model.txt
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
 

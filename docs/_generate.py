@@ -27,7 +27,7 @@ def settings_page() -> str:
         "",
         "Command line > environment > file > default. The file is `gpuyard.toml`: the one named by `--config`, else",
         "`/etc/gpuyard/gpuyard.toml`, else `~/.config/gpuyard/gpuyard.toml`; its keys are the names of this table.",
-        "Settings are read once, when a process starts, and an unknown name is an error that says the nearest known one.",
+        "Read once, when a process starts; an unknown name is an error that says the nearest known one.",
         "`gpuyard config show` prints each value and where it came from.",
         "",
         "| setting | environment | default | read by | meaning |",

@@ -16,7 +16,7 @@ NAMES_THAT_SHADOW_A_PACKAGE = frozenset(
 )
 PLUMBING = {
     "app/api": {"main", "errors", "auth", "dependencies", "middleware", "health", "streaming"},
-    "app/services": {"dispatch", "errors"},
+    "app/services": {"context", "dispatch", "errors"},
 }
 """Files of a room that are about no noun. Everything else is named for one, and the noun is a table's or the rules'."""
 
