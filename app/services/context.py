@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.blobs.store import BlobStore
 from app.db.store import Store
 from app.domain.errors import Forbidden
 from app.domain.timing import Timing
@@ -66,6 +67,7 @@ class Yard:
     """The parts of the service that use cases work on."""
 
     store: Store
+    blobs: BlobStore
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
     default_pool: str = "gpu"

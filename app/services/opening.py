@@ -1,0 +1,37 @@
+"""From a process's settings to the yard it works on. Called once, at an entry point of the control side."""
+
+from app.blobs.local import LocalBlobs
+from app.db.store import Store
+from app.domain.timing import Timing
+from app.services.context import Bells, Limits, Silence, Yard
+from config.settings import ServerSettings
+
+
+def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
+    """Open database and blobs as the settings say; the caller closes `yard.store`. Nothing is read or written yet."""
+    return Yard(
+        store=Store(settings.database_url.get_secret_value()),
+        blobs=LocalBlobs(settings.data_dir / "blobs"),
+        timing=Timing(
+            renew_seconds=settings.renew_seconds,
+            grace_seconds=settings.grace_seconds,
+            toleration_seconds=settings.toleration_seconds,
+            kill_after_seconds=settings.kill_after_seconds,
+            sweep_seconds=settings.sweep_seconds,
+        ),
+        limits=Limits(
+            shard_rows=settings.shard_rows,
+            shard_bytes=settings.shard_bytes,
+            max_rows=settings.max_rows,
+            max_file_bytes=settings.max_file_bytes,
+            max_line_bytes=settings.max_line_bytes,
+            file_retention_seconds=settings.file_retention_seconds,
+            blob_retention_seconds=settings.blob_retention_seconds,
+            event_retention_seconds=settings.event_retention_seconds,
+            segment_seconds=settings.segment_seconds,
+            max_attempts=settings.max_attempts,
+            max_losses=settings.max_losses,
+        ),
+        default_pool=settings.pool,
+        bells=bells or Silence(),
+    )
