@@ -256,6 +256,7 @@ class Worker(SQLModel, table=True):
     versions: dict[str, str] = _json("{}")
     runtimes: list[dict[str, Any]] = _json("[]")
     sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    progress: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     no_lease: str | None = None
     drain_requested_at: datetime | None = _at()
     created_at: datetime = _at(nullable=False)

@@ -42,6 +42,11 @@ class Timing:
         return self.toleration_seconds - SELF_STOP_RENEWALS * self.renew_seconds
 
     @property
+    def grace(self) -> timedelta:
+        """The grace as a duration."""
+        return timedelta(seconds=self.grace_seconds)
+
+    @property
     def stop_grace_seconds(self) -> float:
         """How long a stopping lease may still hand in and report (PROTOCOL 5)."""
         return 3 * self.renew_seconds

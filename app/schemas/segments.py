@@ -44,8 +44,6 @@ class HandInHeader(Wire):
     batch_id: str
     parts: list[Part] = Field(default_factory=list, max_length=10_000)
     ends: list[End] = Field(default_factory=list, max_length=10_000)
-    completed: int | None = Field(default=None, ge=0)
-    failed: int | None = Field(default=None, ge=0)
 
 
 class PartVerdict(StrEnum):

@@ -15,6 +15,7 @@ from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
 from app.db.tables import Batch, Job, Lease, Pool, Worker
+from app.domain.batches import BatchState
 from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import Conflict, NotFound
 from app.domain.jobs import JobState
@@ -182,6 +183,9 @@ def _grant(
         org_id=batch.org_id,
         data={"leases": [lease.id for lease in leases], "jobs": [job.id for job in jobs], "worker": worker.name},
     )
+    if batch.state == BatchState.VALIDATED:
+        actor = f"worker:{worker.id}"
+        events.record(session, now=now, type="batch.in_progress", subject=batch.id, actor=actor, org_id=batch.org_id)
     if not claims_sql.count_live(session, batch.id, len(leases)):
         raise _BatchEnded
     return leases

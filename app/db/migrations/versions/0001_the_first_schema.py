@@ -120,6 +120,7 @@ def upgrade() -> None:
         sa.Column("versions", sa.JSON(), server_default="{}", nullable=False),
         sa.Column("runtimes", sa.JSON(), server_default="[]", nullable=False),
         sa.Column("sample", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("progress", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("no_lease", sa.String(), nullable=True),
         sa.Column("drain_requested_at", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
@@ -340,11 +341,6 @@ def upgrade() -> None:
         batch_op.create_index("ix_segment_batch", ["batch_id", "id"], unique=False)
         batch_op.create_index(batch_op.f("ix_segment_blob_key"), ["blob_key"], unique=False)
         batch_op.create_index("ix_segment_job", ["job_id", "id"], unique=False)
-
-    if op.get_bind().dialect.name == "postgresql":
-        # A cursor returns only rows below the oldest running transaction, so each row says which one wrote it.
-        for table in ("event", "segment"):
-            op.execute(f"ALTER TABLE {table} ALTER COLUMN txid SET DEFAULT pg_current_xact_id()::text::bigint")
 
 
 def downgrade() -> None:

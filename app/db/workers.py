@@ -1,0 +1,66 @@
+"""Workers in SQL."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import update
+from sqlmodel import Session, col, select
+
+from app.db.tables import Worker
+from app.domain.workers import Transport, WorkerState
+
+
+def lock_by_name(session: Session, org_id: str, name: str) -> Worker | None:
+    """Lock the worker of that name."""
+    query = select(Worker).where(col(Worker.org_id) == org_id, col(Worker.name) == name)
+    return session.exec(query.with_for_update(key_share=True)).first()
+
+
+def of_pool(session: Session, pool: str, limit: int = 500) -> Sequence[Worker]:
+    """Read the workers of a pool that are not gone, most lately seen first."""
+    query = (
+        select(Worker)
+        .where(col(Worker.pool) == pool, col(Worker.state) != WorkerState.GONE)
+        .order_by(col(Worker.last_seen_at).desc())
+        .limit(limit)
+    )
+    return session.exec(query).all()
+
+
+def ever_of_pool(session: Session, pool: str, limit: int = 500) -> Sequence[Worker]:
+    """Read the workers that a pool ever had, most lately seen first."""
+    query = select(Worker).where(col(Worker.pool) == pool).order_by(col(Worker.last_seen_at).desc()).limit(limit)
+    return session.exec(query).all()
+
+
+def silent_since(session: Session, before: datetime, limit: int) -> Sequence[Worker]:
+    """Read workers last seen before `before` that nobody marked offline yet."""
+    query = (
+        select(Worker)
+        .where(
+            col(Worker.last_seen_at) < before,
+            col(Worker.offline_at).is_(None),
+            col(Worker.state) != WorkerState.GONE,
+        )
+        .order_by(col(Worker.last_seen_at))
+        .limit(limit)
+    )
+    return session.exec(query.with_for_update(key_share=True, skip_locked=True)).all()
+
+
+def seen(session: Session, worker_id: str, boot_id: str | None, now: datetime) -> None:
+    """Note a sign of life of the current boot; a statement of its own transaction (PROTOCOL 1)."""
+    statement = update(Worker).where(col(Worker.id) == worker_id).values(last_seen_at=now, offline_at=None)
+    if boot_id is not None:
+        statement = statement.where(col(Worker.boot_id) == boot_id)
+    session.execute(statement)
+
+
+def idle_control(session: Session, seen_after: datetime) -> bool:
+    """Tell whether some control worker has been heard of since then."""
+    query = (
+        select(Worker.id)
+        .where(col(Worker.transport) == Transport.CONTROL, col(Worker.last_seen_at) > seen_after)
+        .limit(1)
+    )
+    return session.exec(query).first() is not None

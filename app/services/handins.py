@@ -1,0 +1,208 @@
+"""Taking finished rows: one call, one blob and one transaction for all shards of a batch on a worker (PROTOCOL 5)."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlmodel import Session
+
+from app.db import events, locks
+from app.db import leases as leases_sql
+from app.db import segments as segments_sql
+from app.db.tables import Batch, Job, Lease, Segment, Worker
+from app.domain.errors import BadRequest
+from app.domain.jobs import LeaseEnd
+from app.domain.leases import LIVE, LeaseState
+from app.domain.rowsets import RowSet
+from app.schemas.handins import HandInError, read_hand_in
+from app.schemas.segments import EndVerdict, HandInAnswer, HandInHeader, Part, PartVerdict
+from app.services import blobs
+from app.services.claims import has_work
+from app.services.context import Caller, Yard
+from app.services.endings import Ending, end_leases
+from app.services.leases import note_stale_report, own_worker, ring_after
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A part whose bytes are what its header says. `start` is where they begin in the hand-in's blob."""
+
+    part: Part
+    rows: RowSet
+    digest: str
+    start: int
+
+
+def hand_in(
+    yard: Yard, caller: Caller, header: HandInHeader, body: bytes, *, boot_id: str | None = None
+) -> HandInAnswer:
+    """Store the parts and end the leases named in `header`; a verdict a lease. Safe to repeat to the letter.
+
+    Authorised by worker and lease, not by boot: a restarting agent sends its spool before it says hello (PROTOCOL 3).
+    Raises BadRequest when the bytes are not what the header says: then nothing of it is stored.
+    """
+    del boot_id
+    worker = own_worker(yard, caller, header.worker_id)
+    checked = _check(header.parts, body, yard.limits.max_line_bytes)
+    key = blobs.write(yard, worker.org_id, [body]) if checked else None
+    answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, key, len(body)))
+    if batch is not None:
+        ring_after(yard, batch, batch.id)
+    return answer
+
+
+def _check(parts: Sequence[Part], body: bytes, max_line_bytes: int) -> list[_Checked]:
+    if len({part.lease_id for part in parts}) != len(parts):
+        raise BadRequest("a hand-in holds one part a lease", code="invalid_hand_in")
+    if sum(part.length for part in parts) != len(body):
+        raise BadRequest("the parts' lengths do not add up to the body's", code="invalid_hand_in")
+    checked: list[_Checked] = []
+    start = 0
+    for part in parts:
+        content = body[start : start + part.length]
+        try:
+            rows = RowSet.parse(part.rows)
+            lines = list(read_hand_in([content], max_line_bytes=max(max_line_bytes, part.length)))
+        except (HandInError, ValueError) as error:
+            raise BadRequest(f"part of lease {part.lease_id}: {error}", code="invalid_hand_in") from error
+        completed = sum(line.completed for line in lines)
+        if RowSet.of(line.row for line in lines) != rows or (part.completed, part.failed) != (
+            completed,
+            len(lines) - completed,
+        ):
+            raise BadRequest(
+                f"part of lease {part.lease_id}: rows or counts differ from its lines", code="invalid_hand_in"
+            )
+        checked.append(_Checked(part, rows, hashlib.sha256(content).hexdigest(), start))
+        start += part.length
+    return checked
+
+
+def _store(
+    session: Session,
+    yard: Yard,
+    worker: Worker,
+    header: HandInHeader,
+    checked: Sequence[_Checked],
+    key: str | None,
+    size: int,
+) -> tuple[HandInAnswer, Batch | None]:
+    ids = {c.part.lease_id for c in checked} | {end.lease_id for end in header.ends}
+    leases = {
+        lease_id: lease
+        for lease_id, lease in locks.leases(session, ids, worker_id=worker.id).items()
+        if lease.batch_id == header.batch_id
+    }
+    now = yard.store.now(session)
+    live = {lease_id: lease for lease_id, lease in leases.items() if lease.state in LIVE}
+    jobs = locks.jobs(session, [lease.job_id for lease in live.values()])
+    known = segments_sql.by_sequence(session, [(c.part.lease_id, c.part.seq) for c in checked])
+    parts = {
+        c.part.lease_id: _store_part(session, c, known.get((c.part.lease_id, c.part.seq)), live, jobs, key, now)
+        for c in checked
+    }
+    if key is not None:
+        blobs.finish(session, yard, key, size=size, digest=None)
+        if PartVerdict.STORED not in parts.values():
+            blobs.disown(session, key, now)
+    ends, batch = _end(session, yard, worker, header, leases, jobs, now)
+    for lease_id, verdict in {**parts, **ends}.items():
+        if verdict in {PartVerdict.STALE, EndVerdict.STALE}:
+            note_stale_report(session, lease_id, leases.get(lease_id), worker, now=now, data={"rows": size})
+    answer = HandInAnswer(
+        parts=parts,
+        ends=ends,
+        stop=[i for i, lease in live.items() if lease.state == LeaseState.STOPPING],
+        work=bool(ends) and has_work(session, yard, worker, now),
+    )
+    return answer, batch
+
+
+def _store_part(
+    session: Session,
+    checked: _Checked,
+    known: Segment | None,
+    live: dict[int, Lease],
+    jobs: dict[int, Job],
+    key: str | None,
+    now: datetime,
+) -> PartVerdict:
+    part = checked.part
+    lease = live.get(part.lease_id)
+    if known is not None:
+        # Asked before the fence: the lease may have ended with the very call whose answer was lost.
+        return PartVerdict.DUPLICATE if known.digest == checked.digest else PartVerdict.CONFLICT
+    if lease is None:
+        return PartVerdict.STALE
+    job = jobs[lease.job_id]
+    done = RowSet.parse(job.done_rows)
+    own = RowSet.span(job.first_row, job.rows)
+    if len(checked.rows - own) or not done.isdisjoint(checked.rows):
+        return PartVerdict.CONFLICT
+    usage = part.usage
+    job.done_rows = str(done | checked.rows)
+    job.completed += part.completed
+    job.failed += part.failed
+    job.input_tokens += usage.input_tokens
+    job.cached_tokens += usage.cached_tokens
+    job.output_tokens += usage.output_tokens
+    job.reasoning_tokens += usage.reasoning_tokens
+    job.total_tokens += usage.total_tokens
+    session.add(job)
+    session.add(
+        Segment(
+            lease_id=part.lease_id,
+            job_id=lease.job_id,
+            batch_id=lease.batch_id,
+            seq=part.seq,
+            rows=part.rows,
+            completed=part.completed,
+            failed=part.failed,
+            digest=checked.digest,
+            blob_key=key or "",
+            start=checked.start,
+            length=part.length,
+            stored_at=now,
+            txid=events.xid(session),
+        )
+    )
+    return PartVerdict.STORED
+
+
+def _end(
+    session: Session,
+    yard: Yard,
+    worker: Worker,
+    header: HandInHeader,
+    leases: dict[int, Lease],
+    jobs: dict[int, Job],
+    now: datetime,
+) -> tuple[dict[int, EndVerdict], Batch | None]:
+    verdicts: dict[int, EndVerdict] = {}
+    endings: list[Ending] = []
+    for end in sorted(header.ends, key=lambda e: e.lease_id):
+        lease = leases.get(end.lease_id)
+        if lease is not None and lease.report_request == end.request_id:
+            verdicts[end.lease_id] = EndVerdict.ENDED
+        elif lease is None or lease.state not in LIVE:
+            verdicts[end.lease_id] = EndVerdict.STALE
+        elif len(RowSet.parse(jobs[lease.job_id].done_rows)) < jobs[lease.job_id].rows:
+            verdicts[end.lease_id] = EndVerdict.INCOMPLETE
+        else:
+            lease.report_request = end.request_id
+            endings.append(Ending(lease, LeaseEnd.DONE))
+            verdicts[end.lease_id] = EndVerdict.ENDED
+    if not endings:
+        return verdicts, None
+    session.flush()
+    pool = leases_sql.pool_of(session, header.batch_id)
+    batch = end_leases(
+        session,
+        endings,
+        now=now,
+        limits=yard.limits,
+        max_losses=pool.max_losses if pool is not None else None,
+        actor=f"worker:{worker.id}",
+    )
+    return verdicts, batch

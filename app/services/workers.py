@@ -1,0 +1,276 @@
+"""A worker's life as the control plane sees it: hello, heartbeat, bye (PROTOCOL 2, 3; REQUIREMENTS LS, PH, BY)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlmodel import Session
+from ulid import ULID
+
+from app.db import events, locks
+from app.db import leases as leases_sql
+from app.db import workers as workers_sql
+from app.db.tables import Lease, Pool, Worker
+from app.domain.errors import BadRequest, Conflict, Forbidden
+from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
+from app.domain.workers import Phase, WorkerState, project
+from app.schemas.segments import Progress
+from app.schemas.workers import (
+    PROTOCOL,
+    Bye,
+    Heartbeat,
+    HeartbeatAnswer,
+    Hello,
+    RuntimeInfo,
+    TimingInfo,
+    Welcome,
+)
+from app.services.claims import checked_worker, has_work
+from app.services.context import Caller, Yard
+from app.services.leases import end_ghost, end_silenced
+
+GHOST_BEATS = 2
+
+
+class ProtocolMismatch(BadRequest):
+    """The worker speaks another version of the wire."""
+
+    status = 426
+
+
+def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
+    """Take a worker in, or take it back after a restart.
+
+    The same install with a new boot supersedes its older process; its live leases that `held` does not name end at once
+    and count as losses (R-25). Raises Conflict `name_taken` while another install of that name is within its grace,
+    BadRequest `unknown_pool`, Forbidden for a name that is not the token's, ProtocolMismatch.
+    """
+    if hello.protocol != PROTOCOL:
+        raise ProtocolMismatch(
+            f"this control plane speaks worker protocol {PROTOCOL}, the worker {hello.protocol}: "
+            "install the same gpuyard on both sides",
+            code="protocol_mismatch",
+        )
+    if caller.single_worker and hello.name != caller.name:
+        raise Forbidden(f"this key is for the worker {caller.name!r} alone, not {hello.name!r}", code="wrong_name")
+    worker, now = yard.store.run(lambda session: _take_in(session, yard, caller, hello))
+    verdicts = _settle_leases(yard, worker.id, hello.held)
+    with yard.store.read() as session:
+        work = hello.phase is Phase.READY and has_work(session, yard, worker, now)
+    return Welcome(
+        worker_id=worker.id,
+        name=worker.name,
+        pool=worker.pool,
+        timing=timing_info(yard),
+        leases=verdicts,
+        segment_seconds=yard.limits.segment_seconds,
+        work=work,
+        drain=worker.drain_requested_at is not None,
+    )
+
+
+def timing_info(yard: Yard) -> TimingInfo:
+    """Give the ladder's rungs as they travel."""
+    return TimingInfo(
+        renew_seconds=yard.timing.renew_seconds,
+        grace_seconds=yard.timing.grace_seconds,
+        toleration_seconds=yard.timing.toleration_seconds,
+        self_stop_seconds=yard.timing.self_stop_seconds,
+    )
+
+
+def heartbeat(yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
+    """Renew exactly the leases the beat lists, and answer after the commit that holds the renewal.
+
+    Two transactions: the leases', then the worker's own row (PROTOCOL 1). Raises NotFound, Conflict `superseded`.
+    """
+    leases, ghosts = yard.store.run(lambda session: _renew(session, yard, caller, worker_id, beat))
+    for lease_id in ghosts:
+        end_ghost(yard, lease_id)
+    worker, now = yard.store.run(lambda session: _note_beat(session, yard, worker_id, beat))
+    with yard.store.read() as session:
+        work = has_work(session, yard, worker, now)
+    return HeartbeatAnswer(leases=leases, work=work, drain=worker.drain_requested_at is not None)
+
+
+def bye(yard: Yard, caller: Caller, worker_id: str, word: Bye) -> None:
+    """Take a worker's last word: state `gone`. The sweep takes its live leases at once, but for the spooled (R-05)."""
+
+    def work(session: Session) -> None:
+        worker = checked_worker(session, caller, worker_id, word.boot_id, lock=True)
+        now = yard.store.now(session)
+        leases_sql.mark_spooled(session, worker.id, word.spooled)
+        worker.state, worker.gone_at, worker.last_seen_at = WorkerState.GONE, now, now
+        session.add(worker)
+        data = {"reason": word.reason.value, "inflight_abandoned": word.inflight_abandoned}
+        _record(session, worker, "worker.gone", now, data)
+
+    yard.store.run(work)
+
+
+def progress(yard: Yard, caller: Caller, report: Progress, *, boot_id: str | None = None) -> None:
+    """Keep a worker's live counts, for people only (R-32)."""
+
+    def work(session: Session) -> None:
+        worker = checked_worker(session, caller, report.worker_id, boot_id, lock=True)
+        worker.progress = report.model_dump(mode="json", exclude={"worker_id"})
+        worker.last_seen_at = yard.store.now(session)
+        session.add(worker)
+
+    yard.store.run(work)
+
+
+def mark_offline(yard: Yard, limit: int) -> int:
+    """Store that workers have been silent for longer than the grace; one event a step (R-06). Count them."""
+
+    def work(session: Session) -> int:
+        now = yard.store.now(session)
+        silent = workers_sql.silent_since(session, now - yard.timing.grace, limit)
+        for worker in silent:
+            worker.offline_at = now
+            session.add(worker)
+            _record(session, worker, "worker.offline", now, {"silent_seconds": (now - worker.last_seen_at).seconds})
+        return len(silent)
+
+    return yard.store.run(work)
+
+
+def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime]:
+    now = yard.store.now(session)
+    pool = session.get(Pool, hello.pool)
+    if pool is None or pool.org_id not in {None, caller.org_id} or (pool.org_id is None and not caller.operator):
+        raise BadRequest(
+            f"no pool {hello.pool!r} is open to this key. Create it: gpuyard pool create {hello.pool}",
+            code="unknown_pool",
+            param="pool",
+        )
+    worker = workers_sql.lock_by_name(session, caller.org_id, hello.name)
+    if worker is None:
+        worker = Worker(
+            id=f"wrk_{ULID()}",
+            org_id=caller.org_id,
+            name=hello.name,
+            install_id=hello.install_id,
+            boot_id=hello.boot_id,
+            pool=hello.pool,
+            created_at=now,
+            hello_at=now,
+            last_seen_at=now,
+        )
+    elif _held_by_another(worker, hello, yard, now):
+        raise Conflict(
+            f"a worker named {hello.name} is alive on {worker.hostname or 'another machine'}: "
+            "give this one another name (--name), or stop that one first",
+            code="name_taken",
+        )
+    worker.install_id, worker.boot_id = hello.install_id, hello.boot_id
+    worker.pool, worker.transport, worker.hostname = hello.pool, hello.transport, hello.hostname
+    worker.slots = hello.slots
+    worker.max_concurrent_prompts = hello.max_concurrent_prompts
+    worker.tags, worker.versions = hello.tags, hello.versions
+    worker.runtimes = _dump(hello.runtimes)
+    worker.sample = hello.sample.model_dump(mode="json") if hello.sample is not None else None
+    worker.phase = hello.phase
+    worker.state = project(WorkerState.JOINING, hello.phase)
+    worker.hello_at = worker.last_seen_at = now
+    worker.last_beat_at = worker.offline_at = worker.gone_at = worker.drain_requested_at = None
+    session.add(worker)
+    _record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
+    return worker, now
+
+
+def _held_by_another(worker: Worker, hello: Hello, yard: Yard, now: datetime) -> bool:
+    alive = worker.state != WorkerState.GONE and not yard.timing.unreachable(now - worker.last_seen_at)
+    return worker.install_id != hello.install_id and alive
+
+
+def _settle_leases(yard: Yard, worker_id: str, held: Sequence[int]) -> dict[int, LeaseVerdict]:
+    """Renew what the worker still holds, end its other live leases as lost; a verdict for each id of `held`."""
+
+    def work(session: Session) -> tuple[dict[int, LeaseVerdict], list[int]]:
+        live = {lease.id for lease in leases_sql.live_of_worker(session, worker_id) if lease.id is not None}
+        locked = locks.leases(session, live | set(held), worker_id=worker_id)
+        now = yard.store.now(session)
+        kept = {i for i in held if i in locked}
+        leases_sql.renew_if_held(session, kept, now=now, until=yard.timing.lease_end(now))
+        verdicts = {i: verdict(LeaseState(locked[i].state) if i in locked else None) for i in held}
+        return verdicts, sorted(i for i in live - set(held))
+
+    verdicts, others = yard.store.run(work)
+    for lease_id in others:
+        end_silenced(yard, lease_id, reason="it was started again without it")
+    return verdicts
+
+
+def _renew(
+    session: Session, yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat
+) -> tuple[dict[int, LeaseVerdict], list[int]]:
+    worker = checked_worker(session, caller, worker_id, beat.boot_id, lock=False)
+    live = {lease.id for lease in leases_sql.live_of_worker(session, worker_id) if lease.id is not None}
+    listed = set(beat.leases)
+    locked = locks.leases(session, live | listed, worker_id=worker_id)
+    now = yard.store.now(session)
+    renewed = leases_sql.renew_if_held(session, listed & set(locked), now=now, until=yard.timing.lease_end(now))
+    verdicts = {
+        i: LeaseVerdict.RENEWED if i in renewed else verdict(LeaseState(locked[i].state) if i in locked else None)
+        for i in listed
+    }
+    still = {i for i in listed if i in locked and locked[i].state in LIVE}
+    leases_sql.mark_unstarted(session, still & set(beat.unstarted), unstarted=True)
+    leases_sql.mark_unstarted(session, still - set(beat.unstarted), unstarted=False)
+    return verdicts, _ghosts(session, worker, [locked[i] for i in sorted(live - listed) if i in locked])
+
+
+def _ghosts(session: Session, worker: Worker, unlisted: Sequence[Lease]) -> list[int]:
+    """Count the beats that did not list a lease, and name those missed twice running (PROTOCOL 2).
+
+    Only a beat begun after the grant counts, and beats come one after the other: one that follows the beat which was
+    answered after the grant did begin later.
+    """
+    found: list[int] = []
+    for lease in unlisted:
+        if lease.state != LeaseState.HELD or worker.last_beat_at is None or lease.granted_at >= worker.last_beat_at:
+            continue
+        lease.missed_beats += 1
+        session.add(lease)
+        if lease.missed_beats >= GHOST_BEATS and lease.id is not None:
+            found.append(lease.id)
+    return found
+
+
+def _note_beat(session: Session, yard: Yard, worker_id: str, beat: Heartbeat) -> tuple[Worker, datetime]:
+    worker = locks.worker(session, worker_id)
+    if worker is None or worker.boot_id != beat.boot_id:
+        raise Conflict("this worker was started again; this process is superseded", code="superseded")
+    now = yard.store.now(session)
+    before, was_offline = worker.state, worker.offline_at is not None
+    worker.phase = beat.phase
+    worker.state = project(WorkerState(worker.state), beat.phase)
+    worker.activity, worker.current_invocations = beat.activity, beat.current_invocations
+    if beat.sample is not None:
+        worker.sample = beat.sample.model_dump(mode="json")
+    if beat.runtimes is not None:
+        worker.runtimes = _dump(beat.runtimes)
+    worker.last_seen_at = worker.last_beat_at = now
+    worker.offline_at = None
+    session.add(worker)
+    if worker.state != before:
+        _record(session, worker, f"worker.{worker.state}", now, {"from": before})
+    if was_offline:
+        _record(session, worker, "worker.online", now, {})
+    return worker, now
+
+
+def _dump(runtimes: Sequence[RuntimeInfo]) -> list[dict[str, object]]:
+    return [runtime.model_dump(mode="json") for runtime in runtimes]
+
+
+def _record(session: Session, worker: Worker, kind: str, now: datetime, data: Mapping[str, object]) -> None:
+    events.record(
+        session,
+        now=now,
+        type=kind,
+        subject=worker.id,
+        actor=f"worker:{worker.id}",
+        org_id=worker.org_id,
+        data={"name": worker.name, **data},
+    )
