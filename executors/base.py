@@ -13,7 +13,7 @@ from executors.cancellation import CancelToken
 from executors.settings import ExecutorSettings
 
 
-class ExecutorUnavailableError(Exception):
+class ExecutorUnavailable(Exception):
     """No executor can be built from these settings on this machine. The message says what to do."""
 
 
@@ -27,7 +27,7 @@ class BaseExecutor(ABC):
     """Where the runtime is when the settings name no URL. None: it needs no URL."""
 
     def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:
-        """Keep what is needed. Raises ExecutorUnavailableError when this can never work on this machine."""
+        """Keep what is needed. Raises ExecutorUnavailable when this can never work on this machine."""
         self.settings = settings
         self.url = url or self.default_url
 

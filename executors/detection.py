@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.fakes import FakeExecutor
 from executors.runtimes.local import LocalExecutor
 from executors.runtimes.ollama import OllamaExecutor
@@ -23,7 +23,7 @@ class Places:
 def detect(settings: ExecutorSettings, places: Places | None = None) -> list[BaseExecutor]:
     """Choose: what the URLs are; else Ollama if it answers; else a vLLM; else the local model where installed.
 
-    Raises ExecutorUnavailableError with what to do when there is nothing.
+    Raises ExecutorUnavailable with what to do when there is nothing.
     """
     if settings.urls:
         return [at_url(settings, url) for url in settings.urls]
@@ -39,8 +39,8 @@ def detect(settings: ExecutorSettings, places: Places | None = None) -> list[Bas
     vllm.close()
     try:
         return [LocalExecutor(settings)]
-    except ExecutorUnavailableError as error:
-        raise ExecutorUnavailableError(
+    except ExecutorUnavailable as error:
+        raise ExecutorUnavailable(
             f"No runtime found: no Ollama at {places.ollama}, no vLLM at {places.vllm}. Start one, or name its place "
             f"with --runtime-url (GPUYARD_RUNTIME_URL). {error}"
         ) from error

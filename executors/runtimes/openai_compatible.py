@@ -11,10 +11,10 @@ import msgspec
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.answers import reply_of
-from executors.base import BaseExecutor, ExecutorUnavailableError
+from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.cancellation import CancelToken, RowCancelled
-from executors.http_client import ClientClosedError, HttpClient
-from executors.http_wire import CutError, DeadlineError, HttpError, TooLargeError, UnreachableError
+from executors.http_client import ClientClosed, HttpClient
+from executors.http_wire import AnswerTooLarge, ConnectionCut, DeadlinePassed, HttpError, Unreachable
 from executors.retrying import Retries
 from executors.settings import ExecutorSettings
 
@@ -42,7 +42,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
         deadline = time.monotonic() + self.settings.probe_seconds
         try:
             self._facts = self.look(deadline)
-        except DeadlineError as error:
+        except DeadlinePassed as error:
             if time.monotonic() - self._answered_at > _BUSY_SECONDS:
                 self._facts = replace(self._facts, alive=False, reason=str(error))
         except Exception as error:  # noqa: BLE001 - whatever a runtime says, a probe is an answer
@@ -80,15 +80,15 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 answer = self.client().post(
                     row.endpoint, row.body, request_id=request_id, deadline=deadline, cancelled=cancelled
                 )
-            except UnreachableError as error:
+            except Unreachable as error:
                 reply, delay = _unavailable(f"no connection to {error}"), retries.after_unreachable()
-            except CutError as error:
+            except ConnectionCut as error:
                 reply, delay = _unavailable(str(error)), retries.after_cut()
-            except DeadlineError:
+            except DeadlinePassed:
                 return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {timeout:g} s")
-            except TooLargeError as error:
+            except AnswerTooLarge as error:
                 return _failed(RowErrorCode.INTERNAL_ERROR, str(error))
-            except ClientClosedError as error:
+            except ClientClosed as error:
                 return _unavailable(str(error))
             else:
                 self._answered_at = time.monotonic()
@@ -99,9 +99,9 @@ class OpenAICompatibleExecutor(BaseExecutor):
             cancelled.sleep(delay)
 
     def client(self) -> HttpClient:
-        """Give the client for the next exchange. Raises UnreachableError when there is nothing to talk to."""
+        """Give the client for the next exchange. Raises Unreachable when there is nothing to talk to."""
         if self._client is None:
-            raise UnreachableError(f"{self.kind} has no URL")
+            raise Unreachable(f"{self.kind} has no URL")
         return self._client
 
     def _connect_to(self, url: str) -> HttpClient:
@@ -113,7 +113,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 max_answer_bytes=self.settings.max_answer_bytes,
             )
         except ValueError as error:
-            raise ExecutorUnavailableError(f"Runtime {self.kind}: {error}") from error
+            raise ExecutorUnavailable(f"Runtime {self.kind}: {error}") from error
 
     def _listed_models(self, deadline: float) -> tuple[ServedModel, ...]:
         entries = self._get_json("/v1/models", deadline)["data"]

@@ -215,11 +215,14 @@ class Answer:
         return cls.of({"error": {"message": message, "type": "mock_error", "param": None, "code": status}}, status)
 
     def obey(self, orders: Orders, *, good: bool = False) -> "Answer":
-        self.orders = orders if not good else Orders(**(orders.__dict__ | {"cut": 0}))
+        """Change the answer as ordered. A good answer after ordered refusals is a plain one."""
+        if good and (orders.status != 200 or orders.cut):
+            return self
+        self.orders = orders
         self.type = orders.type
         if orders.raw:
             self.body = orders.raw.encode("latin-1").decode("unicode_escape").encode("latin-1")
-        if orders.header and not (good and orders.status != 200):
+        if orders.header:
             self.extra = f"{orders.header}\r\n"
         return self
 

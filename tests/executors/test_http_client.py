@@ -1,0 +1,174 @@
+"""One HTTP server, many threads: what a kept connection, an odd server and an odd URL do."""
+
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from executors.cancellation import CancelToken
+from executors.http_client import ClientClosed, HttpClient
+from executors.http_wire import AnswerReader, AnswerTooLarge, ConnectionCut, DeadlinePassed, Unreachable
+from executors.runtimes.vllm import VLLMExecutor
+from executors.settings import ExecutorSettings
+from tests.executors.running import chat_row, run
+from tests.fakes.runtime_process import RuntimeProcess
+
+
+def client_of(url: str, *, api_key: str | None = None) -> HttpClient:
+    return HttpClient(url, api_key=api_key, connect_seconds=5, max_answer_bytes=1000)
+
+
+def post(client: HttpClient, body: bytes, *, seconds: float = 10) -> int:
+    return client.post(
+        "/v1/chat/completions",
+        body,
+        request_id=uuid.uuid4(),
+        deadline=time.monotonic() + seconds,
+        cancelled=CancelToken(),
+    ).status
+
+
+def test_rows_after_each_other_share_one_connection(vllm: VLLMExecutor, mock: RuntimeProcess) -> None:
+    before = mock.stats()["connections"]
+    for _ in range(20):
+        assert run(vllm, chat_row()).ok
+    assert mock.stats()["connections"] == before + 2  # one for the rows, one for these stats
+
+
+def test_a_kept_connection_that_the_server_ended_is_replaced_without_a_word(mock: RuntimeProcess) -> None:
+    client = client_of(mock.url)
+    for _ in range(3):
+        assert post(client, chat_row(user="then_close=1").body) == 200
+    assert mock.stats()["requests"] == 3
+    client.close()
+
+
+def test_a_kept_connection_of_a_dead_server_is_not_mistaken_for_a_row_that_kills_it(mock: RuntimeProcess) -> None:
+    client = client_of(mock.url)
+    assert post(client, chat_row().body) == 200
+    mock.kill()
+    with pytest.raises(Unreachable):
+        post(client, chat_row().body)
+    client.close()
+
+
+def test_the_body_goes_out_as_it_stands_with_key_and_a_fresh_request_id(mock: RuntimeProcess) -> None:
+    executor = VLLMExecutor(ExecutorSettings(api_key="sk-secret"), f"{mock.url}/v1/")
+    row = chat_row("ü \u2028", temperature=1.10, unknown_field=[])
+    ids = set()
+    for _ in range(2):
+        assert run(executor, row).ok
+        seen = mock.stats()
+        assert seen["body"].encode() == row.body
+        assert seen["headers"]["authorization"] == "Bearer sk-secret"
+        ids.add(uuid.UUID(seen["headers"]["x-request-id"]))
+    assert len(ids) == 2
+    assert "sk-secret" not in repr(executor.settings)
+    executor.close()
+
+
+def test_a_large_body_arrives_whole(vllm: VLLMExecutor, mock: RuntimeProcess) -> None:
+    assert run(vllm, chat_row("x" * 5_000_000), timeout=30).ok
+
+
+def test_close_cuts_the_rows_in_flight(vllm: VLLMExecutor, mock: RuntimeProcess) -> None:
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(run(vllm, chat_row(user="hang=1"), timeout=60)))
+    thread.start()
+    mock.wait_for(lambda stats: stats["in_flight"] == 1)
+    vllm.close()
+    thread.join(5)
+    assert [str(reply.error and reply.error.message) for reply in replies] == ["the executor was closed"]
+    mock.wait_for(lambda stats: stats["aborted"] == 1)
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://u:p@h", "http://h:99999", "http://[::1"])
+def test_a_url_that_cannot_be_used_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        client_of(url)
+
+
+def test_a_key_or_path_cannot_smuggle_a_header(mock: RuntimeProcess) -> None:
+    with pytest.raises(ValueError, match="key"):
+        client_of(mock.url, api_key="a\r\nX: y")
+    client = client_of(mock.url)
+    with pytest.raises(ValueError, match="path"):
+        client.get("/v1/models HTTP/1.1\r\nX: y", deadline=time.monotonic() + 1)
+    client.close()
+
+
+def test_a_closed_client_refuses(mock: RuntimeProcess) -> None:
+    client = client_of(mock.url)
+    client.close()
+    with pytest.raises(ClientClosed):
+        post(client, b"{}")
+
+
+@pytest.fixture
+def line() -> Iterator[tuple[socket.socket, AnswerReader]]:
+    """A server's end and a reader at the other one."""
+    server, ours = socket.socketpair()
+    yield server, AnswerReader(ours, max_body_bytes=1000)
+    server.close()
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    ("raw", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+        (b"HTTP/1.1 200\r\ncontent-length:2\r\n\r\nhi", b"hi"),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\nh\r\n1\r\ni\r\n0\r\nT: 1\r\n\r\n", b"hi"),
+        (b"HTTP/1.0 200 OK\r\n\r\nhi", b"hi"),
+    ],
+)
+def test_every_form_of_an_answer_is_read(line: tuple[socket.socket, AnswerReader], raw: bytes, body: bytes) -> None:
+    server, reader = line
+    server.sendall(raw)
+    server.shutdown(socket.SHUT_WR)
+    assert reader.read(time.monotonic() + 5).body == body
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhi",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nhi\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
+    ],
+)
+def test_a_torn_or_senseless_answer_is_a_cut(line: tuple[socket.socket, AnswerReader], raw: bytes) -> None:
+    server, reader = line
+    server.sendall(raw)
+    server.shutdown(socket.SHUT_WR)
+    with pytest.raises(ConnectionCut):
+        reader.read(time.monotonic() + 5)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"Content-Length: 1001\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\n", b"\r\n" + b"x" * 1001],
+)
+def test_an_answer_beyond_the_limit_is_not_read(line: tuple[socket.socket, AnswerReader], head: bytes) -> None:
+    server, reader = line
+    server.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+    with pytest.raises(AnswerTooLarge):
+        reader.read(time.monotonic() + 5)
+
+
+def test_silence_is_a_time_out(line: tuple[socket.socket, AnswerReader]) -> None:
+    _, reader = line
+    with pytest.raises(DeadlinePassed):
+        reader.read(time.monotonic() + 0.05)
