@@ -1,1 +1,1 @@
-"""Settings, Celery configuration, queues, beat schedule and logging. A leaf, read at entry points only."""
+"""Settings, Celery configuration, queues, beat schedule and logging. Read at entry points only; knows app.domain."""

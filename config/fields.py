@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, NonNegativeInt, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.domain.timing import Timing
 from config import broker_url, places
 from config.queues import check_pool_name
 
@@ -57,11 +58,11 @@ class TimingSettings(Common):
 
     @model_validator(mode="after")
     def _ladder(self) -> Self:
-        check_ladder(
-            renew=self.renew_seconds,
-            grace=self.grace_seconds,
-            toleration=self.toleration_seconds,
-            kill_after=self.kill_after_seconds,
+        Timing(
+            renew_seconds=self.renew_seconds,
+            grace_seconds=self.grace_seconds,
+            toleration_seconds=self.toleration_seconds,
+            kill_after_seconds=self.kill_after_seconds,
         )
         return self
 
@@ -80,20 +81,6 @@ class SweepSettings(TimingSettings):
                 f"{self.sweep_seconds:g} < {self.grace_seconds / 2:g} does not"
             )
         return self
-
-
-def check_ladder(*, renew: float, grace: float, toleration: float, kill_after: float) -> None:
-    """Refuse timings under which a job could run twice. All in seconds; raises ValueError (DESIGN 7)."""
-    if not renew < grace < toleration - 2 * renew:
-        raise ValueError(
-            "renew_seconds < grace_seconds < toleration_seconds - 2 * renew_seconds must hold, and "
-            f"{renew:g} < {grace:g} < {toleration - 2 * renew:g} does not"
-        )
-    if not 2 * renew > kill_after + 1:
-        raise ValueError(
-            "a worker that stops its own jobs needs the time to kill them: 2 * renew_seconds > kill_after_seconds + 1 "
-            f"must hold, and {2 * renew:g} > {kill_after + 1:g} does not"
-        )
 
 
 class BrokerSettings(Common):

@@ -18,9 +18,15 @@ def state_dir() -> Path:
     return data_dir() / "worker"
 
 
-def local_file() -> Path:
-    """The 0600 file by which the CLI finds the `gpuyard up` of this machine."""
-    return data_dir() / "local.json"
+def local_file(folder: Path) -> Path:
+    """The 0600 file in a data folder by which the CLI finds the `gpuyard up` that runs there."""
+    return folder / "local.json"
+
+
+def local_files() -> tuple[Path, ...]:
+    """Where the CLI looks for it: the data folder the environment names, then the usual one."""
+    named = os.environ.get("GPUYARD_DATA_DIR")
+    return tuple(local_file(folder) for folder in ((Path(named),) if named else ()) + (data_dir(),))
 
 
 def config_files() -> tuple[Path, ...]:

@@ -4,7 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
-from config.fields import Seconds, check_ladder
+from app.domain.timing import Timing
+from config.fields import Seconds
 
 
 class PoolSettings(BaseModel):
@@ -29,13 +30,19 @@ class PoolSettings(BaseModel):
     default: bool = Field(default=False, description="A stock SDK call goes here.")
 
     @model_validator(mode="after")
-    def _ladder(self) -> Self:
-        """A pool names all three timings or none, so that no change of a server-wide default can break a pool's."""
-        timings = (self.renew_seconds, self.grace_seconds, self.toleration_seconds)
-        if all(value is None for value in timings):
-            return self
-        renew, grace, toleration = timings
-        if renew is None or grace is None or toleration is None:
+    def _all_timings_or_none(self) -> Self:
+        """So that no change of a server-wide default can break a pool's own ladder."""
+        if len({value is None for value in (self.renew_seconds, self.grace_seconds, self.toleration_seconds)}) > 1:
             raise ValueError("renew_seconds, grace_seconds and toleration_seconds of a pool go together")
-        check_ladder(renew=renew, grace=grace, toleration=toleration, kill_after=0)
         return self
+
+    def timing(self, *, kill_after_seconds: float) -> Timing | None:
+        """The pool's own ladder, or None. Raises ValueError when a job could run twice on it."""
+        if self.renew_seconds is None or self.grace_seconds is None or self.toleration_seconds is None:
+            return None
+        return Timing(
+            renew_seconds=self.renew_seconds,
+            grace_seconds=self.grace_seconds,
+            toleration_seconds=self.toleration_seconds,
+            kill_after_seconds=kill_after_seconds,
+        )

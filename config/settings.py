@@ -27,6 +27,7 @@ from config.fields import (
     sqlite_in,
 )
 from config.pools import PoolSettings
+from config.queues import check_pool_name
 from config.sources import Layer, SettingsError, layers, nearest
 
 MIB = 1024 * 1024
@@ -84,6 +85,16 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
                 f"host {self.host} is not a loopback address: set tls_cert and tls_key, "
                 'or tls = "proxy" behind a TLS proxy'
             )
+        return self
+
+    @model_validator(mode="after")
+    def _pools(self) -> Self:
+        for name, pool in self.pools.items():
+            check_pool_name(name)
+            try:
+                pool.timing(kill_after_seconds=self.kill_after_seconds)
+            except ValueError as error:
+                raise ValueError(f"pools.{name}: {error}") from None
         return self
 
     @field_validator("bootstrap_token")

@@ -107,12 +107,11 @@ def _read_file(path: Path, known: Collection[str]) -> dict[str, Any]:
 
 def _local_server(found: Iterable[Layer]) -> Layer:
     """URL and key of this machine's `gpuyard up`, unless a server or key was named: never one's key to the other."""
-    path = places.local_file()
-    origin = f"gpuyard up ({path})"
-    if any(layer.values.keys() & {"server_url", "api_key"} for layer in found):
-        return Layer(origin, {})
-    try:
-        left = json.loads(path.read_text(encoding="utf-8"))
-        return Layer(origin, {"server_url": left["url"], "api_key": left["api_key"]})
-    except (OSError, ValueError, KeyError, TypeError):
-        return Layer(origin, {})
+    if not any(layer.values.keys() & {"server_url", "api_key"} for layer in found):
+        for path in places.local_files():
+            try:
+                left = json.loads(path.read_text(encoding="utf-8"))
+                return Layer(f"gpuyard up ({path})", {"server_url": left["url"], "api_key": left["api_key"]})
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+    return Layer("gpuyard up", {})

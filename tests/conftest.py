@@ -15,6 +15,9 @@ CLOSED_ROOMS = frozenset({"architecture", "config", "docs", "domain", "schemas"}
 """Rooms whose tests open no network socket at all. Everybody else reaches this machine's loopback and no further."""
 LOOPBACK = ["127.0.0.1", "::1", "localhost"]
 
+UNIX_ROOMS = frozenset({"broker", "cli", "local"})
+"""Rooms that reach a broker by a unix socket, which pytest-socket takes for a foreign host: nothing is closed there."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Close the sockets by room. A test's own marker (pytest-socket's) would win, and a review would ask why."""
@@ -22,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         room = item.path.relative_to(HERE).parts[0] if HERE in item.path.parents else ""
         if room in CLOSED_ROOMS:
             item.add_marker(pytest.mark.disable_socket)
+        elif room in UNIX_ROOMS:
+            item.add_marker(pytest.mark.enable_socket)
         else:
             item.add_marker(pytest.mark.allow_hosts(LOOPBACK))
 

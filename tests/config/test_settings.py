@@ -89,7 +89,7 @@ def test_an_empty_variable_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ({"renew_seconds": 50, "grace_seconds": 50}, "renew_seconds < grace_seconds"),
         ({"grace_seconds": 280}, "renew_seconds < grace_seconds"),
-        ({"kill_after_seconds": 19}, r"2 \* renew_seconds > kill_after_seconds \+ 1"),
+        ({"kill_after_seconds": 19}, r"kill_after_seconds \+ 1 \(20\) must be below 2 \* renew_seconds"),
         ({"sweep_seconds": 25}, "sweep_seconds < grace_seconds / 2"),
     ],
 )
@@ -150,6 +150,24 @@ def test_an_unknown_key_of_a_pool_names_the_nearest_known_one(own_surroundings: 
     (own_surroundings / "home.toml").write_text("[pools.a100]\nbatch = 2\n")
 
     with pytest.raises(SettingsError, match=r"pools\.a100\.batch .*did you mean batches\?"):
+        load(ServerSettings)
+
+
+@pytest.mark.parametrize(
+    ("table", "rule"),
+    [
+        ("[pools.control]\nruns = 1\n", "reserved name"),
+        ("[pools.a100]\nrenew_seconds = 5\n", "go together"),
+        (
+            "[pools.a100]\nrenew_seconds = 5\ngrace_seconds = 20\ntoleration_seconds = 60\n",
+            r"pools\.a100: kill_after_seconds \+ 1 \(11\)",
+        ),
+    ],
+)
+def test_a_pool_that_could_not_work_is_refused(own_surroundings: Path, table: str, rule: str) -> None:
+    (own_surroundings / "home.toml").write_text(table)
+
+    with pytest.raises(SettingsError, match=rule):
         load(ServerSettings)
 
 

@@ -1,0 +1,54 @@
+"""`gpuyard`: the commands, one file a group. A new command is imported and added here."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli import config
+from app.cli.errors import CliError
+from app.cli.up import up
+from app.local.broker import BrokerError
+from app.local.locks import FolderTaken
+from app.local.stack import StackError
+from config.sources import SettingsError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(up)
+app.add_typer(config.app, name="config")
+
+
+@app.callback()
+def gpuyard(
+    settings: Annotated[
+        Path | None, typer.Option("--config", help="Settings file instead of /etc/gpuyard/ or ~/.config/gpuyard/.")
+    ] = None,
+) -> None:
+    """OpenAI-style batches on pools of GPU machines that you own."""
+    if settings is not None:
+        os.environ["GPUYARD_CONFIG"] = str(settings.absolute())
+
+
+def main() -> None:
+    """Run a command. Errors are one line and an exit code; GPUYARD_LOG_LEVEL=DEBUG adds the traceback."""
+    try:
+        app(prog_name="gpuyard")
+    except (CliError, SettingsError, BrokerError, FolderTaken, StackError) as error:
+        fail(str(error), exit_code=getattr(error, "exit_code", 1))
+    except Exception as error:  # noqa: BLE001 - the user's last line of defence
+        fail(f"{type(error).__name__}: {error}")
+
+
+def fail(message: str, *, exit_code: int = 1) -> None:
+    """Print one line and end the process."""
+    if os.environ.get("GPUYARD_LOG_LEVEL") == "DEBUG":
+        traceback.print_exc()
+    typer.echo(f"gpuyard: {message}", err=True)
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What `gpuyard up` asks the API it has started: is it there, a worker key, who has registered."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+
+import httpx
+
+
+class KeyRefused(Exception):
+    """The API does not know the admin key: another database, or one that has had tokens before."""
+
+
+class ControlPlane:
+    """A client with short waits: its caller has children to watch between two calls."""
+
+    def __init__(self, url: str, *, key: str) -> None:
+        self._http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=5)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def ready(self) -> bool:
+        """Whether the API serves."""
+        with suppress(httpx.TransportError):
+            return self._http.get("/readyz").status_code == httpx.codes.OK
+        return False
+
+    def create_worker_key(self) -> str:
+        """A token for the workers of this machine. Raises KeyRefused, httpx.HTTPError."""
+        answer = self._http.post("/v1/tokens", json={"name": "local-workers", "scopes": ["worker"]})
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise KeyRefused
+        answer.raise_for_status()
+        return str(answer.json()["token"])
+
+    def registered(self, names: Iterable[str], *, since: datetime) -> bool:
+        """Whether each of these workers has been heard of since `since` (its row may be older than its process)."""
+        with suppress(httpx.HTTPError, KeyError, ValueError):
+            answer = self._http.get("/v1/workers", params={"limit": 1000})
+            answer.raise_for_status()
+            seen = {row["name"]: _at(row["last_seen_at"]) for row in answer.json()["data"] if row["last_seen_at"]}
+            return all(name in seen and seen[name] >= since for name in names)
+        return False
+
+
+def _at(value: str | float) -> datetime:
+    if isinstance(value, str):
+        return datetime.fromisoformat(value)
+    return datetime.fromtimestamp(value).astimezone()

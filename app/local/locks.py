@@ -1,0 +1,69 @@
+"""Locks on folders. A lock belongs to the open file: processes that inherit the descriptor hold it too."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from app.local.guard import KILL_AFTER_SECONDS
+
+LEFTOVERS_SECONDS = KILL_AFTER_SECONDS + 4
+"""A killed `up` leaves its children to the guard; whoever starts next waits for them this long."""
+
+
+class FolderTaken(Exception):
+    """Another installation runs on the data folder; the message is for people."""
+
+
+class Taken(Exception):
+    """Somebody else holds the lock; `holder` is what they wrote into it, often their pid."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+def take(path: Path, *, wait_seconds: float = 0) -> int:
+    """Take the lock and return its descriptor, to be kept open for as long as the lock is wanted.
+
+    Raises Taken when it is not free within `wait_seconds`.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + wait_seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            return descriptor
+        if time.monotonic() >= until:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise Taken(holder)
+        time.sleep(0.05)
+
+
+@contextmanager
+def claim(data_dir: Path) -> Iterator[int]:
+    """Hold the data folder; yields a descriptor that every process of the installation must inherit.
+
+    Two locks, because a live `up` is an error at once, while processes that a killed one left behind are waited for.
+    Raises FolderTaken.
+    """
+    try:
+        ours = take(data_dir / "up.lock")
+    except Taken as taken:
+        raise FolderTaken(f"another gpuyard up (pid {taken.holder}) runs on {data_dir}") from None
+    try:
+        inherited = take(data_dir / "children.lock", wait_seconds=LEFTOVERS_SECONDS)
+    except Taken:
+        os.close(ours)
+        raise FolderTaken(f"processes of an earlier gpuyard up on {data_dir} have not ended") from None
+    try:
+        yield inherited
+    finally:
+        os.close(inherited)
+        os.close(ours)
