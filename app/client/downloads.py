@@ -1,0 +1,49 @@
+"""Fetching a byte range of a file, going on where a connection broke (A-04)."""
+
+import time
+from collections.abc import Mapping
+
+from app.client.errors import Refused, TryLater
+from app.client.http import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Http
+
+_PARTIAL = 206
+
+
+def download(
+    http: Http, path: str, start: int, end: int, *, headers: Mapping[str, str], deadline_seconds: float
+) -> bytes:
+    """Give the bytes from `start` up to, not including, `end`.
+
+    Raises TryLater when `deadline_seconds` pass without a single new byte, Refused when the file is shorter.
+    """
+    found = bytearray()
+    wait, last = FIRST_WAIT_SECONDS, time.monotonic()
+    while len(found) < end - start:
+        before = len(found)
+        try:
+            _more(http, path, start, end, headers, found)
+        except TryLater as error:
+            if len(found) > before:
+                wait, last = FIRST_WAIT_SECONDS, time.monotonic()
+            pause = wait if error.retry_after is None else error.retry_after
+            if time.monotonic() + pause - last > deadline_seconds or not http.pause(pause):
+                raise
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        else:
+            if len(found) < end - start:
+                raise Refused(f"{path} ends at byte {start + len(found)}, before byte {end}")
+    return bytes(found)
+
+
+def _more(http: Http, path: str, start: int, end: int, headers: Mapping[str, str], found: bytearray) -> None:
+    """Append what one connection brings, whatever becomes of it."""
+    wanted = {**headers, "range": f"bytes={start + len(found)}-{end - 1}", "accept-encoding": "identity"}
+    with http.stream("GET", path, headers=wanted) as response:
+        # A server that knows no ranges sends the whole file: what comes before our part is passed over.
+        skip = 0 if response.status_code == _PARTIAL else start + len(found)
+        for piece in response.iter_bytes():
+            found += piece[skip:]
+            skip = max(0, skip - len(piece))
+            if len(found) >= end - start:
+                del found[end - start :]
+                return

@@ -1,0 +1,100 @@
+"""What a call of the control plane ends with when it is not an answer, split by what the caller does about it.
+
+ControlPlaneError
+├── TryLater         no answer, 408, 429, 5xx          the same call again, later
+├── Refused          400, 404, 413, ...                mend the call or give it up; never sent again as it is
+│   └── LeaseLost    403 not_assigned, any other 409   drop the one job it is about, go on
+└── Dismissed        401, 403 for access, 412, 426     stop every job, keep the spool, exit 1 with the reason
+    ├── NameTaken    409 name_taken                    (at hello)
+    └── Superseded   409 superseded                    (another process of this install took over)
+
+Source: REQUIREMENTS R-11, PROTOCOL 3.
+"""
+
+import contextlib
+from typing import Self
+
+import httpx
+
+_DISMISSING = frozenset({401, 403, 412, 426})
+_FORBIDDEN = 403
+_CONFLICT = 409
+_PASSING = frozenset({408, 425, 429})
+_SERVER_ERROR = 500
+
+
+class ControlPlaneError(Exception):
+    """`status` is None when nothing answered. `code` and `param` are those of OpenAI's error envelope."""
+
+    def __init__(
+        self, message: str, *, status: int | None = None, code: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.code = code
+        self.param = param
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> Self:
+        """Read the error envelope of a response that is read to its end; any other body becomes the message."""
+        error: object = None
+        with contextlib.suppress(ValueError, AttributeError):
+            error = response.json().get("error")
+        found = error if isinstance(error, dict) else {}
+        code, param = found.get("code"), found.get("param")
+        return cls(
+            str(found.get("message") or response.text[:500] or response.reason_phrase),
+            status=response.status_code,
+            code=None if code is None else str(code),
+            param=None if param is None else str(param),
+        )
+
+
+class TryLater(ControlPlaneError):
+    """Nothing is wrong with the call. `retry_after` is what the server asked for, in seconds."""
+
+    retry_after: float | None = None
+
+
+class Refused(ControlPlaneError):
+    """The call is answered, and the answer is no."""
+
+
+class LeaseLost(Refused):
+    """What the call was about is no longer this worker's."""
+
+
+class Dismissed(ControlPlaneError):
+    """The control plane wants nothing more of this caller."""
+
+
+class NameTaken(Dismissed):
+    """Another install lives under this worker's name."""
+
+
+class Superseded(Dismissed):
+    """A newer process of this install has said hello; this one is to stop its jobs and leave."""
+
+
+_CONFLICTS: dict[str | None, type[ControlPlaneError]] = {"name_taken": NameTaken, "superseded": Superseded}
+
+
+def error_of(response: httpx.Response) -> ControlPlaneError:
+    """Choose the branch of the tree for a response with a status of 400 or more."""
+    status = response.status_code
+    code = ControlPlaneError.of(response).code
+    if status >= _SERVER_ERROR or status in _PASSING:
+        later = TryLater.of(response)
+        later.retry_after = _seconds(response.headers.get("retry-after"))
+        return later
+    if status == _CONFLICT:
+        return _CONFLICTS.get(code, LeaseLost).of(response)
+    if status == _FORBIDDEN and code == "not_assigned":
+        return LeaseLost.of(response)
+    return (Dismissed if status in _DISMISSING else Refused).of(response)
+
+
+def _seconds(value: str | None) -> float | None:
+    """Read Retry-After's number form; its date form would need two clocks to agree, so it counts as absent."""
+    return float(value) if value and value.isascii() and value.isdigit() else None

@@ -1,0 +1,173 @@
+"""One HTTP connection pool to the control plane, and the one way to call it: same body again until a deadline."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import httpx
+import tenacity
+
+from app.client.errors import TryLater, error_of
+from app.client.reachability import Reachability
+
+FIRST_WAIT_SECONDS = 0.2
+LONGEST_WAIT_SECONDS = 5.0
+_TIMEOUT = httpx.Timeout(connect=3.0, read=30.0, write=30.0, pool=10.0)
+# Heartbeat, hand-ins, claims and downloads of a few shares: each has its own connection, none waits for another.
+# Kept ones end before the server's own keep-alive does (uvicorn: 5 s), or a call now and then meets a closed socket.
+_LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=3.0)
+_ERROR = 400
+_NO_CONTENT = 204
+
+
+class Http:
+    """A thread-safe caller. `headers` go with every call; `close` also ends every wait between two tries."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._closed = threading.Event()
+        self.reachability = Reachability(base_url, clock)
+        self._client = httpx.Client(
+            base_url=base_url,
+            headers={"authorization": f"Bearer {api_key}", "user-agent": "gpuyard", **(headers or {})},
+            timeout=_TIMEOUT,
+            limits=_LIMITS,
+            transport=transport,
+        )
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        deadline_seconds: float = 0.0,
+        timeout_seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        params: Mapping[str, Any] | None = None,
+        files: Any = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call and give the answer's JSON (None for 204). Raises one of app.client.errors.
+
+        TryLater is tried again with the same body, after 0.2 s doubling to 5 s or what `Retry-After` asks, as long as
+        the next try would begin within `deadline_seconds`; then the last TryLater is raised. 0 means one try.
+        """
+        kind = {} if content is None or files is not None else {"content-type": "application/json"}
+        arguments: dict[str, Any] = {
+            "content": content,
+            "params": params,
+            "files": files,
+            "data": data,
+            "headers": {**kind, **(headers or {})},
+        }
+        if timeout_seconds is not None:
+            arguments["timeout"] = timeout_seconds
+
+        def once() -> Any:
+            with self._answered():
+                response = self._client.request(method, path, **arguments)
+            if response.status_code >= _ERROR:
+                raise self._refusal(response)
+            if response.status_code == _NO_CONTENT or not response.content:
+                return None
+            try:
+                return response.json()
+            except ValueError as error:
+                raise TryLater(f"{method} {path} was answered with no JSON", status=response.status_code) from error
+
+        return self._until(deadline_seconds, once)
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Iterator[httpx.Response]:
+        """Open an answer to be read piece by piece. Raises as `call` does; a broken stream is TryLater. No retries."""
+        with self._answered(), self._client.stream(method, path, headers=headers, params=params) as response:
+            if response.status_code >= _ERROR:
+                response.read()
+                raise self._refusal(response)
+            yield response
+
+    def _refusal(self, response: httpx.Response) -> Exception:
+        error = error_of(response)
+        if isinstance(error, TryLater):
+            self.reachability.failed(f"HTTP {error.status}: {error.message}")
+        return error
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            self.reachability.failed(f"{type(error).__name__}: {error}")
+            raise TryLater(f"no answer: {error or type(error).__name__}") from error
+        except RuntimeError as error:
+            # httpx says so of a client that another thread has closed.
+            if not self._closed.is_set():
+                raise
+            raise TryLater("the client is closed") from error
+        else:
+            self.reachability.answered()
+
+    def _until(self, deadline_seconds: float, once: Callable[[], Any]) -> Any:
+        end = self._clock() + deadline_seconds
+
+        def too_late(state: tenacity.RetryCallState) -> bool:
+            return self._closed.is_set() or self._clock() + state.upcoming_sleep > end
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(TryLater),
+            wait=_wait,
+            stop=too_late,
+            sleep=tenacity.sleep_using_event(self._closed),
+            reraise=True,
+        )
+        return retrying(once)
+
+    def pause(self, seconds: float) -> bool:
+        """Wait between two tries; False when the client was closed meanwhile."""
+        return not self._closed.wait(seconds)
+
+    def close(self) -> None:
+        """End waits and connections. A call under way in another thread ends with TryLater."""
+        self._closed.set()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+_doubling = tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, TryLater) else None
+    return _doubling(state) if asked is None else max(asked, FIRST_WAIT_SECONDS)
+
+
+def json_bytes(value: Any) -> bytes:
+    """Encode a request's body."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,73 @@
+"""The public API as a person's tool calls it: parsed JSON out, the error envelope as an exception."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import httpx
+
+from app.client.http import Http, json_bytes
+
+PATIENCE_SECONDS = 10.0
+
+
+class PublicApi:
+    """Files, batches, workers and the rest, for the CLI. Raises app.client.errors; reads are tried for ten seconds."""
+
+    def __init__(self, base_url: str, api_key: str, *, transport: httpx.BaseTransport | None = None) -> None:
+        self._http = Http(base_url, api_key, transport=transport)
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Read an object. Parameters that are None are left out."""
+        return self._http.call("GET", path, params=_given(params), deadline_seconds=PATIENCE_SECONDS)
+
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        files: Any = None,
+        data: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_seconds: float = 0.0,
+    ) -> Any:
+        """Create or change: JSON by `body`, a form by `files` and `data`. One try, for a repeat could act twice.
+
+        With an `Idempotency-Key` in `headers` a deadline may be given.
+        """
+        return self._http.call(
+            "POST",
+            path,
+            content=None if body is None else json_bytes(body),
+            files=files,
+            data=data,
+            headers=headers,
+            timeout_seconds=None,
+            deadline_seconds=deadline_seconds,
+        )
+
+    def delete(self, path: str) -> Any:
+        """Delete an object."""
+        return self._http.call("DELETE", path, deadline_seconds=PATIENCE_SECONDS)
+
+    @contextmanager
+    def stream(self, path: str, *, headers: Mapping[str, str] | None = None, **params: Any) -> Iterator[httpx.Response]:
+        """Open a body to be read piece by piece (`iter_bytes`, `iter_lines` only for server-sent events)."""
+        with self._http.stream("GET", path, headers=headers, params=_given(params)) as response:
+            yield response
+
+    def close(self) -> None:
+        """End connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+def _given(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if value is not None}
