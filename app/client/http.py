@@ -116,6 +116,8 @@ class Http:
         try:
             yield
         except httpx.TransportError as error:
+            if self._closed.is_set():
+                raise TryLater("the client is closed") from error
             self.reachability.failed(f"{type(error).__name__}: {error}")
             raise TryLater(f"no answer: {error or type(error).__name__}") from error
         except RuntimeError as error:

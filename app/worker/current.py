@@ -19,6 +19,9 @@ class ProcessAgent(Protocol):
     def run_batch(self, batch_id: str) -> None:
         """Work on the batch, or a better one, until the control plane has no more for this worker."""
 
+    def beat_now(self, batch_id: str) -> None:
+        """Ask the control plane at once about the leases of this batch."""
+
 
 _agent: ProcessAgent | None = None
 

@@ -1,0 +1,344 @@
+"""The agent inside a GPU worker: starts, stops and joins its loops, and is all that Celery's side sees of them.
+
+Start   state directory locked > runtimes looked at > spool sent > hello > loops > gate open (phase ready)
+Stop    1. gate and door closed, shares wound down, cut, given up (app.worker.drain)
+        2. probes, spool sender   3. bye   4. heartbeat, self-stop: last, for leases live until their end is answered
+        5. runtimes, HTTP client, state directory   6. the process, by `on_exit`
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import structlog
+
+from app.client.control_plane import ControlPlane
+from app.client.errors import ControlPlaneError, Dismissed
+from app.domain.workers import Activity, ByeReason, Phase, Transport
+from app.schemas.workers import Bye, HeartbeatAnswer, Hello, Welcome
+from app.schemas.workers import Heartbeat as Beat
+from app.worker import host, introduction, signals
+from app.worker.clock import Clock, boottime
+from app.worker.door import Door
+from app.worker.drain import Drain
+from app.worker.gate import Gate
+from app.worker.heartbeat import Heartbeat
+from app.worker.held import HeldLeases, Listing
+from app.worker.hello import backoff, say_hello
+from app.worker.kit import Kit
+from app.worker.loop import Loop
+from app.worker.permits import Permits
+from app.worker.probes import Probes
+from app.worker.prompt_size import PromptSize
+from app.worker.runtimes import Runtimes
+from app.worker.selfstop import SelfStop
+from app.worker.shares import Shares
+from app.worker.spool import Spool
+from app.worker.spool_sender import SpoolSender
+from app.worker.state import StateDir, StateDirBusy
+from config.settings import WorkerSettings
+from executors.base import BaseExecutor, ExecutorUnavailable
+from executors.factory import executor_factory
+from executors.settings import ExecutorSettings
+
+FACTS_SECONDS = 30.0
+STOP_SECONDS = 1.0
+"""What a loop gets to end its turn; a call that hangs longer is cut by the end of the client."""
+_NO_RUNTIME = "no runtime is alive"
+log = structlog.get_logger("gpuyard.worker")
+
+
+class Agent:
+    """One a process. `start` first; `attach` when a Celery worker carries it; `drain` and `join` at the end."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        executors: Sequence[BaseExecutor] | None = None,
+        *,
+        transport: Transport = Transport.CELERY,
+        clock: Clock = boottime,
+        on_exit: Callable[[int], None] = lambda _code: None,
+    ) -> None:
+        self._settings = settings
+        self._executors = executors
+        self._transport = transport
+        self._clock = clock
+        self._on_exit = on_exit
+        self._parts = ExitStack()
+        self._watch: Callable[[float, int], None] = lambda _seconds, _code: None
+        self._ended = threading.Event()
+        self._leaving = threading.Lock()
+        self._facts_at = float("-inf")
+        self._door = Door(settings.pool)
+        self._gate = Gate(settings.slots_batches, self._on_gate)
+        self.name = settings.worker_name or ""
+        self.phase = Phase.BOOTING
+        self.exit_code = 0
+        self.exit_reason = ""
+
+    # --- the beginning
+
+    def start(self) -> None:
+        """Say hello and begin to beat. Raises SystemExit(1), the reason logged, when this cannot be a worker."""
+        try:
+            self._open()
+            welcome = self._introduce()
+        except (StateDirBusy, ExecutorUnavailable, ControlPlaneError) as error:
+            log.error("worker.refused", why=str(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
+            self.exit_code, self.exit_reason = 1, str(error)
+            self._close()
+            raise SystemExit(1) from error
+        self._build(welcome)
+        self.phase = Phase.READY
+        for loop in self._loops:
+            loop.start()
+        self._gate.open()
+        log.info("worker.ready", worker=self.name, worker_id=welcome.worker_id, pool=welcome.pool)
+        if welcome.drain:
+            self.drain(ByeReason.DRAIN)
+        elif welcome.work:
+            self._shares.ring()
+
+    def _open(self) -> None:
+        settings = self._settings
+        if settings.server_url is None or settings.api_key is None:
+            raise ExecutorUnavailable("a worker needs GPUYARD_SERVER_URL and GPUYARD_API_KEY")
+        executors = self._executors if self._executors is not None else executor_factory(_for_executors(settings))
+        self._state = self._parts.enter_context(StateDir(settings.state_dir))
+        self._spool = Spool(self._state.spool_path)
+        self._runtimes = Runtimes(executors)
+        self._parts.callback(self._runtimes.close)
+        self._runtimes.probe()
+        fixed = settings.max_concurrent_prompts
+        self._permits = Permits(1)
+        self._size = PromptSize(self._permits, self._clock, fixed=None if fixed == "auto" else fixed)
+        self._size.runtimes_changed(self._runtimes.known_slots)
+        self._plane = ControlPlane(
+            settings.server_url, settings.api_key.get_secret_value(), boot_id=self._state.boot_id, clock=time.monotonic
+        )
+        self._parts.callback(self._plane.close)
+
+    def _introduce(self) -> Welcome:
+        settings, state = self._settings, self._state
+        fixed = settings.max_concurrent_prompts
+        who = introduction.Identity(
+            name="",
+            pool=settings.pool,
+            transport=self._transport,
+            slots=settings.slots_batches,
+            max_concurrent_prompts=None if fixed == "auto" else fixed,
+        )
+
+        def say(who: introduction.Identity) -> Welcome:
+            def hello() -> Hello:
+                return introduction.hello(who, state, self._runtimes)
+
+            waits = backoff(settings.retry_min_seconds, settings.retry_max_seconds)
+            return say_hello(self._plane, self._spool, hello, waits, self._ended)
+
+        choices = introduction.names(settings.worker_name, settings.machine_id, state.path)
+        return introduction.introduce(who, choices, say, state.path)
+
+    def _build(self, welcome: Welcome) -> None:
+        settings, clock = self._settings, self._clock
+        self.name = welcome.name
+        self._worker_id = welcome.worker_id
+        self._held = HeldLeases(clock, welcome.timing.self_stop_seconds)
+        kit = Kit(
+            plane=self._plane,
+            worker_id=welcome.worker_id,
+            boot_id=self._state.boot_id,
+            held=self._held,
+            spool=self._spool,
+            permits=self._permits,
+            runtimes=self._runtimes,
+            clock=clock,
+            row_timeout_seconds=settings.row_timeout_seconds,
+            segment_seconds=welcome.segment_seconds,
+            ring=self._ring,
+            on_dismissed=self._dismissed,
+            row_done=self._row_done,
+            starved=self._size.starved,
+        )
+        self._shares = Shares(kit, self._gate, clock)
+        self._drain = Drain(
+            self._shares,
+            drain_seconds=settings.drain_seconds,
+            kill_after_seconds=settings.kill_after_seconds,
+            set_phase=self._set_phase,
+            leave=self._leave,
+        )
+        self._heartbeat = Heartbeat(
+            self._plane,
+            welcome.worker_id,
+            self._held,
+            renew_seconds=welcome.timing.renew_seconds,
+            clock=clock,
+            describe=self._describe,
+            on_answer=self._answered,
+            on_dismissed=self._dismissed,
+        )
+        self._probes = Probes(
+            self._runtimes, clock, on_change=self._runtimes_changed, on_gone=lambda: self._wind_down(_NO_RUNTIME)
+        )
+        self._sender = SpoolSender(self._spool, self._plane)
+        self._loops: list[Loop] = [self._heartbeat, SelfStop(self._held), self._probes, self._sender]
+
+    # --- what others ask of it
+
+    def attach(self, celery_worker: Any) -> None:
+        """Take over the queue, the signals and the end of a Celery worker whose consumer has not started."""
+        self._door.attach(celery_worker)
+        self._on_exit, self._watch = signals.end_celery, signals.watchdog
+        signals.take_over(self.on_signal)
+        if self._ended.is_set():  # it was dismissed before Celery was there to be told
+            signals.end_celery(self.exit_code)
+
+    def run_batch(self, batch_id: str) -> None:
+        """Take a share of the batch, or of a better one, in this thread. Without a permit it returns at once."""
+        self._shares.run(batch_id)
+
+    def beat_now(self, batch_id: str) -> None:
+        """Ask the control plane about our leases now: somebody says that this batch was stopped."""
+        if any(share.batch.id == batch_id for share in self._shares.all()):
+            self._heartbeat.wake()
+
+    def drain(self, reason: ByeReason) -> None:
+        """Leave in good order; returns at once, `join` waits for it."""
+        self._gate.close()
+        if self._drain.start(reason):
+            self._watch(self._drain.longest_seconds + signals.EXIT_SECONDS, 75)
+
+    def on_signal(self) -> None:
+        """The first signal drains, the second grants no more time."""
+        if self.phase in {Phase.DRAINING, Phase.TERMINATING}:
+            self._drain.hurry()
+        self.drain(ByeReason.SIGNAL)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until the agent has ended."""
+        return self._ended.wait(timeout)
+
+    # --- what its loops tell it
+
+    def _describe(self, listing: Listing) -> Beat:
+        now = self._clock()
+        with_facts = now - self._facts_at >= FACTS_SECONDS
+        if with_facts:
+            self._facts_at = now
+        return Beat(
+            boot_id=self._state.boot_id,
+            phase=self.phase,
+            activity=Activity.BUSY if self._shares.all() else Activity.IDLE,
+            current_invocations=len(listing.leases),
+            leases=listing.leases,
+            unstarted=listing.unstarted,
+            spooled=listing.spooled,
+            sample=host.sample(self._state.path),
+            runtimes=self._runtimes.infos() if with_facts else None,
+        )
+
+    def _answered(self, answer: HeartbeatAnswer) -> None:
+        if answer.next_segment_seconds is not None:
+            for share in self._shares.all():
+                share.pace(answer.next_segment_seconds)
+        if self._spool.has_orphans:
+            self._sender.wake()
+        if answer.drain:
+            self.drain(ByeReason.DRAIN)
+        elif answer.work:
+            self._shares.ring()
+        keep_alive = self._settings.keep_alive_seconds
+        if 0 <= keep_alive <= self._shares.idle_seconds:
+            self.drain(ByeReason.IDLE)
+
+    def _runtimes_changed(self) -> None:
+        if self._size.runtimes_changed(self._runtimes.known_slots):
+            self._fit()
+        for share in self._shares.all():
+            (share.let_go if self._runtimes.any_alive else share.hold)(_NO_RUNTIME)
+        self._on_gate()
+        self._facts_at = float("-inf")
+        self._heartbeat.wake()
+
+    def _ring(self) -> None:
+        self._shares.ring()
+
+    def _row_done(self) -> None:
+        if self._size.row_done():
+            self._fit()
+
+    def _fit(self) -> None:
+        log.info("prompts.resized", max_in_flight=self._permits.limit)
+        for share in self._shares.all():
+            share.fit()
+
+    def _wind_down(self, reason: str) -> None:
+        """Give the shards back: another worker may have what this one lacks."""
+        for share in self._shares.all():
+            share.cut(reason)
+
+    def _on_gate(self) -> None:
+        self._door.set(is_open=self._gate.has_room and self._runtimes.any_alive)
+
+    def _set_phase(self, phase: Phase) -> None:
+        self.phase = phase
+        self._heartbeat.wake()
+
+    # --- the end
+
+    def _dismissed(self, error: Dismissed) -> None:
+        """The control plane wants nothing more of this process: stop all jobs, keep the spool, exit 1."""
+        if self.exit_code:
+            return
+        self.exit_code, self.exit_reason = 1, str(error)
+        log.error("worker.dismissed", why=str(error), code=error.code, status=error.status)
+        self._gate.close()
+        self.phase = Phase.TERMINATING
+        for share in self._shares.all():
+            share.give_up()
+        threading.Thread(target=self._leave, args=(None, 0), name="gpuyard-dismissed", daemon=True).start()
+
+    def _leave(self, reason: ByeReason | None, abandoned: int) -> None:
+        """Say bye (not when dismissed), end the loops, end the process."""
+        with self._leaving:
+            if self._ended.is_set():
+                return
+            self._shares.wait_none(0.0 if reason else self._settings.kill_after_seconds)
+            self._probes.stop()
+            self._sender.stop()
+            if reason is not None:
+                self._say_bye(reason, abandoned)
+            for loop in self._loops:
+                loop.stop()
+            for loop in self._loops:
+                loop.join(STOP_SECONDS)
+            self._close()
+        log.info("worker.left", reason=reason or "dismissed", exit_code=self.exit_code)
+        self._on_exit(self.exit_code)
+
+    def _close(self) -> None:
+        self._parts.close()
+        self._ended.set()
+
+    def _say_bye(self, reason: ByeReason, abandoned: int) -> None:
+        bye = Bye(
+            boot_id=self._state.boot_id,
+            reason=reason,
+            inflight_abandoned=abandoned,
+            spooled=self._spool.ending_leases(),
+        )
+        try:
+            self._plane.bye(self._worker_id, bye)
+        except ControlPlaneError as error:
+            log.debug("bye.unanswered", why=str(error))
+
+
+def _for_executors(settings: WorkerSettings) -> ExecutorSettings:
+    key = settings.runtime_api_key
+    return ExecutorSettings(
+        runtime=settings.runtime, urls=settings.runtime_url, api_key=key.get_secret_value() if key else None
+    )

@@ -1,0 +1,38 @@
+"""Asking for shards (PROTOCOL 6)."""
+
+from dataclasses import dataclass
+
+from ulid import ULID
+
+from app.schemas.claims import BatchBrief, ClaimRequest, Grant
+from app.worker.kit import Kit
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Shards of one batch, and when the claim that brought them was sent: their self-stop clocks begin there."""
+
+    batch: BatchBrief
+    grants: list[Grant]
+    sent_at: float
+
+
+def claim(kit: Kit, batch_id: str | None, *, started: bool, want_rows: int) -> Claimed | None:
+    """Claim once, under a request id of its own. None: there is nothing for us now.
+
+    Raises app.client.errors. What came with a lost answer is released by the control plane, because no heartbeat
+    lists it (PROTOCOL 2).
+    """
+    request = ClaimRequest(
+        worker_id=kit.worker_id,
+        boot_id=kit.boot_id,
+        request_id=str(ULID()),
+        batch_id=batch_id,
+        started=started,
+        want_rows=max(1, min(want_rows, 1_000_000)),
+    )
+    sent_at = kit.clock()
+    answer = kit.plane.claim(request)
+    if answer.batch is None or not answer.grants:
+        return None
+    return Claimed(answer.batch, answer.grants, sent_at)

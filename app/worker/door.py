@@ -1,0 +1,36 @@
+"""The Celery consumer of the pool's queue, open only while a message could be of use (PROTOCOL 6, CELERY 1.4).
+
+A message that nobody can act on is better left in Redis for another worker of the pool.
+"""
+
+import threading
+from typing import Any
+
+
+class Door:
+    """Opens and closes consuming from one queue, from any thread."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._lock = threading.Lock()
+        self._worker: Any = None
+        self._is_open = False
+
+    def attach(self, celery_worker: Any) -> None:
+        """Take a Celery worker over whose consumer has not started: it starts with the queue as the door stands."""
+        with self._lock:
+            self._worker = celery_worker
+            if not self._is_open:
+                celery_worker.app.amqp.queues.deselect(self._queue)
+
+    def set(self, *, is_open: bool) -> None:
+        """Bring the door to where it should be. Without a Celery worker it only remembers."""
+        with self._lock:
+            if is_open == self._is_open:
+                return
+            self._is_open = is_open
+            if self._worker is None:
+                return
+            consumer = self._worker.consumer
+            # In the consumer's own thread, which is the only one that may touch its channel.
+            consumer.call_soon(consumer.add_task_queue if is_open else consumer.cancel_task_queue, self._queue)

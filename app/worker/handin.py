@@ -1,0 +1,82 @@
+"""Building one hand-in from the shards of a batch (PROTOCOL 5, `app.schemas.segments`)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.domain.rows import Usage
+from app.domain.rowsets import RowSet
+from app.schemas.segments import End, HandInHeader, Part
+from app.schemas.wire import UsageCounts
+from app.worker.shard import Fate, Finished, Shard
+
+MAX_BYTES = 16 * 1024 * 1024
+"""What a hand-in carries at most, a single larger row apart; the rest goes with the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandIn:
+    """Bytes that are sent as they are until somebody answers, and whose they are."""
+
+    body: bytes
+    parts: tuple[int, ...]
+    ends: tuple[int, ...]
+    line_bytes: int
+
+    @property
+    def leases(self) -> frozenset[int]:
+        """Every lease it speaks of."""
+        return frozenset(self.parts) | frozenset(self.ends)
+
+
+def build(worker_id: str, batch_id: str, shards: Iterable[Shard], max_bytes: int = MAX_BYTES) -> HandIn | None:
+    """Take what is finished out of the shards. None when there is nothing to say.
+
+    The shards forget the rows with this call: from here on the hand-in is the only one that has them.
+    """
+    parts: list[Part] = []
+    ends: list[End] = []
+    lines: list[bytes] = []
+    size = 0
+    for shard in shards:
+        if shard.fate is Fate.GONE:
+            continue
+        if not shard.is_empty and (size < max_bytes or not parts):
+            seq, rows = shard.take(max_bytes - size)
+            if rows:
+                parts.append(_part(shard.lease_id, seq, rows))
+                lines += [row.line for row in rows]
+                size += parts[-1].length
+        if shard.is_settled and shard.is_complete and shard.is_empty:
+            ends.append(End(lease_id=shard.lease_id, request_id=shard.end_request))
+    if not parts and not ends:
+        return None
+    header = HandInHeader(
+        worker_id=worker_id,
+        batch_id=batch_id,
+        parts=parts,
+        ends=ends,
+        completed=sum(part.completed for part in parts),
+        failed=sum(part.failed for part in parts),
+    )
+    return HandIn(
+        body=b"".join((header.model_dump_json().encode(), b"\n", *lines)),
+        parts=tuple(part.lease_id for part in parts),
+        ends=tuple(end.lease_id for end in ends),
+        line_bytes=size,
+    )
+
+
+def _part(lease_id: int, seq: int, rows: list[Finished]) -> Part:
+    usage = Usage()
+    for row in rows:
+        usage += row.usage
+    completed = sum(row.completed for row in rows)
+    return Part(
+        lease_id=lease_id,
+        seq=seq,
+        rows=str(RowSet.of(row.row for row in rows)),
+        completed=completed,
+        failed=len(rows) - completed,
+        usage=UsageCounts.of(usage),
+        length=sum(len(row.line) for row in rows),
+    )

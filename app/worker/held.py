@@ -1,0 +1,127 @@
+"""The leases this worker holds, and the clock by which it gives each up by itself (LS-05, PROTOCOL 2)."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from app.domain.leases import LeaseVerdict
+from app.worker.clock import Clock
+
+log = structlog.get_logger("gpuyard.worker")
+
+
+class LeasedJob(Protocol):
+    """What works under a lease. Both verbs return at once and may come from any thread, more than once."""
+
+    @property
+    def lease_id(self) -> int:
+        """The fencing token."""
+
+    @property
+    def is_started(self) -> bool:
+        """A row was begun."""
+
+    @property
+    def is_spooled(self) -> bool:
+        """Its report lies in the spool and is not acknowledged."""
+
+    def stop(self, reason: str) -> None:
+        """Cut what runs; hand in what is finished; report."""
+
+    def drop(self, reason: str) -> None:
+        """Cut what runs and send nothing: the lease is no longer ours."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    job: LeasedJob
+    sure_at: float
+    """When the call was sent whose answer last said that the lease is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The leases of one heartbeat; `unstarted` and `spooled` are parts of `leases`."""
+
+    leases: list[int]
+    unstarted: list[int]
+    spooled: list[int]
+
+
+class HeldLeases:
+    """Every lease whose end is not acknowledged yet. Thread-safe; jobs are called outside of the lock."""
+
+    def __init__(self, clock: Clock, self_stop_seconds: float) -> None:
+        self._clock = clock
+        self.self_stop_seconds = self_stop_seconds
+        self._lock = threading.Lock()
+        self._entries: dict[int, _Entry] = {}
+
+    def add(self, job: LeasedJob, sent_at: float) -> None:
+        """Hold a lease whose claim was sent at `sent_at`."""
+        with self._lock:
+            self._entries[job.lease_id] = _Entry(job, sent_at)
+
+    def remove(self, lease_id: int) -> None:
+        """Forget a lease whose end is acknowledged, or that is lost."""
+        with self._lock:
+            self._entries.pop(lease_id, None)
+
+    def __len__(self) -> int:
+        """Count the leases held."""
+        return len(self._entries)
+
+    def listing(self) -> Listing:
+        """What the next heartbeat says."""
+        with self._lock:
+            jobs = [entry.job for entry in self._entries.values()]
+        return Listing(
+            leases=[job.lease_id for job in jobs],
+            unstarted=[job.lease_id for job in jobs if not job.is_started],
+            spooled=[job.lease_id for job in jobs if job.is_spooled],
+        )
+
+    def apply(self, verdicts: Mapping[int, LeaseVerdict], sent_at: float) -> None:
+        """Take the answer to the heartbeat that was sent at `sent_at`. A lease it does not name is not renewed."""
+        told: list[tuple[LeasedJob, LeaseVerdict]] = []
+        with self._lock:
+            for lease_id, verdict in verdicts.items():
+                entry = self._entries.get(lease_id)
+                if entry is None:
+                    continue
+                if verdict is LeaseVerdict.RENEWED:
+                    entry.sure_at = max(entry.sure_at, sent_at)
+                    continue
+                if entry.job.is_spooled:
+                    continue  # its end is on the way, and has a verdict of its own
+                if verdict is LeaseVerdict.STALE:
+                    del self._entries[lease_id]
+                told.append((entry.job, verdict))
+        for job, verdict in told:
+            if verdict is LeaseVerdict.STALE:
+                log.warning("lease.stale", lease_id=job.lease_id)
+                job.drop("the control plane gave the lease to nobody or to somebody else")
+            else:
+                job.stop("the batch was told to stop")
+
+    def stop(self, lease_ids: list[int]) -> None:
+        """Stop jobs whose batch was told to stop, as a hand-in's answer says."""
+        with self._lock:
+            jobs = [self._entries[lease_id].job for lease_id in lease_ids if lease_id in self._entries]
+        for job in jobs:
+            job.stop("the batch was told to stop")
+
+    def drop_overdue(self) -> list[int]:
+        """Drop each lease of which nothing was heard for `self_stop_seconds`, and say which."""
+        limit = self._clock() - self.self_stop_seconds
+        with self._lock:
+            overdue = [entry.job for entry in self._entries.values() if entry.sure_at <= limit]
+            for job in overdue:
+                del self._entries[job.lease_id]
+        for job in overdue:
+            log.error("lease.self_stopped", lease_id=job.lease_id, after_seconds=self.self_stop_seconds)
+            job.drop("no heartbeat was answered in time")
+        return [job.lease_id for job in overdue]

@@ -1,0 +1,39 @@
+"""Saying hello: what the spool holds first, then who we are; ten tries when nobody answers (A-15, PROTOCOL 3, R-09)."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+
+import structlog
+
+from app.client.control_plane import ControlPlane
+from app.client.errors import TryLater
+from app.schemas.workers import Hello, Welcome
+from app.worker.spool import Spool
+
+TRIES = 10
+_JITTER_SECONDS = 5.0
+log = structlog.get_logger("gpuyard.worker")
+
+
+def backoff(first: float, longest: float, chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Give the waits after one failure, two, and so on: `b + rand(0,1) * min(b, 5)`, `b` doubling (R-09)."""
+    base = first
+    while True:
+        yield base + chance() * min(base, _JITTER_SECONDS)
+        base = min(2 * base, longest)
+
+
+def say_hello(
+    plane: ControlPlane, spool: Spool, hello: Callable[[], Hello], waits: Iterator[float], stop: threading.Event
+) -> Welcome:
+    """Send the spool and then the hello. Raises the last TryLater after ten tries, Dismissed and Refused at once."""
+    for tries in range(1, TRIES + 1):
+        try:
+            spool.send_orphans(plane, deadline_seconds=0.0)
+            return plane.register(hello())
+        except TryLater as error:
+            log.warning("hello.unanswered", tries=tries, of=TRIES, why=str(error))
+            if tries == TRIES or stop.wait(next(waits)):
+                raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,82 @@
+"""Who this worker says it is (DESIGN 2, A-12)."""
+
+import platform
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from app.client.errors import NameTaken
+from app.domain.workers import Phase, Transport
+from app.schemas.workers import Hello, Welcome
+from app.worker import host
+from app.worker.runtimes import Runtimes
+from app.worker.state import StateDir, write_durably
+
+MOST_ON_A_MACHINE = 64
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the settings and the state directory say of this worker."""
+
+    name: str
+    pool: str
+    transport: Transport
+    slots: int
+    max_concurrent_prompts: int | None
+
+
+def hello(who: Identity, state: StateDir, runtimes: Runtimes) -> Hello:
+    """Introduce the worker as it is now. A fresh process holds no lease: rows do not outlive their process."""
+    return Hello(
+        name=who.name,
+        install_id=state.install_id,
+        boot_id=state.boot_id,
+        pool=who.pool,
+        transport=who.transport,
+        phase=Phase.BOOTING,
+        hostname=host.hostname()[:255],
+        slots=who.slots,
+        max_concurrent_prompts=who.max_concurrent_prompts,
+        versions={"gpuyard": _own_version(), "python": platform.python_version()},
+        runtimes=runtimes.infos(),
+        sample=host.sample(state.path),
+    )
+
+
+def names(given: str | None, machine_id: str, state_path: Path) -> Iterator[str]:
+    """Give the names to try: the one given, or the one kept from the last time, or `<machine_id>-<n>`."""
+    kept = state_path / "name"
+    if given:
+        yield given
+    elif kept.exists():
+        yield kept.read_text(encoding="ascii")
+    else:
+        machine = host.hostname() if machine_id == "auto" else machine_id
+        fit = _UNFIT.sub("-", machine).strip("-._")[:100] or "worker"
+        yield from (f"{fit}-{number}" for number in range(1, MOST_ON_A_MACHINE + 1))
+
+
+def introduce(who: Identity, choices: Iterator[str], say: Callable[[Identity], Welcome], state_path: Path) -> Welcome:
+    """Say hello under the first name that is free, and keep the name for the next start. Raises as `say` does."""
+    taken: NameTaken | None = None
+    for name in choices:
+        try:
+            welcome = say(replace(who, name=name))
+        except NameTaken as error:
+            taken = error
+            continue
+        write_durably(state_path / "name", welcome.name.encode("ascii"))
+        write_durably(state_path / "worker_id", welcome.worker_id.encode("ascii"))
+        return welcome
+    raise taken or AssertionError("no name to try")
+
+
+def _own_version() -> str:
+    try:
+        return version("gpuyard")
+    except PackageNotFoundError:
+        return "unknown"  # run from a source tree

@@ -1,0 +1,36 @@
+"""What every share of a worker works with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.client.control_plane import ControlPlane
+from app.client.errors import Dismissed
+from app.worker.clock import Clock
+from app.worker.held import HeldLeases
+from app.worker.permits import Permits
+from app.worker.runtimes import Runtimes
+from app.worker.spool import Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """One worker's parts, and what a share tells the agent.
+
+    `ring` when there may be work, `on_dismissed` when the control plane wants nothing more of us, `row_done` and
+    `starved` for the size of the prompt pool.
+    """
+
+    plane: ControlPlane
+    worker_id: str
+    boot_id: str
+    held: HeldLeases
+    spool: Spool
+    permits: Permits
+    runtimes: Runtimes
+    clock: Clock
+    row_timeout_seconds: float
+    segment_seconds: float
+    ring: Callable[[], None]
+    on_dismissed: Callable[[Dismissed], None]
+    row_done: Callable[[], None]
+    starved: Callable[[], None]

@@ -1,0 +1,52 @@
+"""A thread that does one thing again and again until it is told to stop."""
+
+import threading
+from abc import ABC, abstractmethod
+
+import structlog
+
+log = structlog.get_logger("gpuyard.worker")
+
+
+class Loop(ABC):
+    """Subclasses say what one turn does and how long to wait after it. A turn that raises is logged and repeated."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._awake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"gpuyard-{self.name}", daemon=True)
+
+    @abstractmethod
+    def turn(self) -> float:
+        """Do it once; give the seconds until the next time."""
+
+    def start(self) -> None:
+        """Begin with the first turn at once."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the next turn now, or right after the one under way."""
+        self._awake.set()
+
+    def stop(self) -> None:
+        """End after the turn under way. Does not wait."""
+        self._stopped.set()
+        self._awake.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._awake.clear()
+            try:
+                seconds = self.turn()
+            except Exception:
+                log.exception("loop.failed", loop=self.name)
+                seconds = 1.0
+            if not self._stopped.is_set():
+                self._awake.wait(seconds)

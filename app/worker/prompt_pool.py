@@ -1,0 +1,75 @@
+"""The prompt pool: one batch's threads, each running row after row (B-01, DESIGN 9).
+
+A thread of the pool is a *lane*: it waits for a row, takes a permit of the worker, and keeps it from row to row until
+rows run out, an older batch wants it or the limit fell. So a row costs two short locks and no hand-over to another
+thread, and no more rows are in flight than there are permits.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+import structlog
+
+from app.worker.permits import Age, Permits
+from app.worker.row_queue import RowQueue
+from app.worker.sizing import CEILING
+
+ItemT = TypeVar("ItemT")
+log = structlog.get_logger("gpuyard.worker")
+
+
+class PromptPool(Generic[ItemT]):
+    """Runs `run(item)` for the items of `rows`. `on_starved` is called when a lane with a permit finds no row."""
+
+    def __init__(
+        self,
+        age: Age,
+        permits: Permits,
+        rows: RowQueue[ItemT],
+        run: Callable[[ItemT], None],
+        on_starved: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._age = age
+        self._permits = permits
+        self._rows = rows
+        self._run = run
+        self._on_starved = on_starved
+        self._lock = threading.Lock()
+        self._lanes = 0
+        self._threads = ThreadPoolExecutor(CEILING, thread_name_prefix=f"rows-{age[1]}")
+
+    def fit(self) -> None:
+        """Have as many lanes as the worker has permits; lanes that a lowered limit leaves over just wait."""
+        with self._lock:
+            wanted = min(self._permits.limit, CEILING) - self._lanes
+            self._lanes += max(0, wanted)
+            for _ in range(wanted):
+                self._threads.submit(self._lane)
+
+    def close(self) -> None:
+        """Send the lanes home, each after the row it has in flight."""
+        self._rows.close()
+        self._permits.abandon(self._age)
+        self._threads.shutdown(wait=False)
+
+    def _lane(self) -> None:
+        while self._rows.wait():
+            if not self._permits.acquire(self._age):
+                continue
+            try:
+                self._row_after_row()
+            finally:
+                self._permits.release()
+
+    def _row_after_row(self) -> None:
+        while not self._permits.must_yield(self._age):
+            item = self._rows.take()
+            if item is None:
+                self._on_starved()
+                return
+            try:
+                self._run(item)
+            except BaseException:  # a lane outlives whatever one row brings; `run` has its own net below this one
+                log.exception("lane.failed")

@@ -1,0 +1,36 @@
+"""How many prompts may be in flight on this worker: a number that is set, or one that is found (R-17)."""
+
+from app.worker.clock import Clock
+from app.worker.permits import Permits
+from app.worker.sizing import AutoSize
+
+
+class PromptSize:
+    """Keeps the limit of `permits`. Methods that return a bool say whether the limit changed. Thread-safe."""
+
+    def __init__(self, permits: Permits, clock: Clock, *, fixed: int | None) -> None:
+        self._permits = permits
+        self._auto = AutoSize(clock) if fixed is None else None
+        self._known_slots: int | None = None
+        permits.set_limit(fixed if fixed is not None else self._auto.size if self._auto else 1)
+
+    def runtimes_changed(self, known_slots: int | None) -> bool:
+        """Take note of the slots that the live runtimes tell; the same again changes nothing."""
+        if self._auto is None or known_slots == self._known_slots:
+            return False
+        self._known_slots = known_slots
+        self._permits.set_limit(self._auto.restart(known_slots))
+        return True
+
+    def row_done(self) -> bool:
+        """Count a finished row."""
+        size = self._auto.row_done() if self._auto is not None else None
+        if size is None:
+            return False
+        self._permits.set_limit(size)
+        return True
+
+    def starved(self) -> None:
+        """Rows ran out."""
+        if self._auto is not None:
+            self._auto.starved()

@@ -1,0 +1,86 @@
+"""All shares of this worker, and the one way into a new one: through the gate, then a claim (PROTOCOL 6)."""
+
+import threading
+
+import structlog
+
+from app.client.errors import Dismissed, Refused, TryLater
+from app.worker.claims import claim
+from app.worker.clock import Clock
+from app.worker.gate import Gate, Permit
+from app.worker.kit import Kit
+from app.worker.share import Share
+
+log = structlog.get_logger("gpuyard.worker")
+
+
+class Shares:
+    """Thread-safe. `idle_seconds` counts since the last share ended."""
+
+    def __init__(self, kit: Kit, gate: Gate, clock: Clock) -> None:
+        self._kit = kit
+        self._gate = gate
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._none_left = threading.Condition(self._lock)
+        self._shares: list[Share] = []
+        self._idle_since = clock()
+
+    def run(self, batch_id: str | None = None) -> None:
+        """Run one share in this thread, `batch_id` being a hint; returns at once when there is no permit or no work."""
+        permit = self._gate.try_enter()
+        if permit is None:
+            return
+        try:
+            ran = self._run(permit, batch_id)
+        except (TryLater, Refused) as error:
+            log.warning("claim.failed", why=str(error))
+            return
+        except Dismissed as error:
+            self._kit.on_dismissed(error)
+            return
+        finally:
+            permit.close()
+        if ran:
+            self.ring()
+
+    def ring(self) -> None:
+        """There may be work: look, in a thread of our own."""
+        if self._gate.has_room and self._kit.runtimes.any_alive:
+            threading.Thread(target=self.run, name="gpuyard-share", daemon=True).start()
+
+    def all(self) -> list[Share]:
+        """The shares that go on."""
+        with self._lock:
+            return list(self._shares)
+
+    def wait_none(self, timeout: float) -> bool:
+        """Wait until every share has ended."""
+        with self._lock:
+            return self._none_left.wait_for(lambda: not self._shares, timeout)
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long there was nothing to do."""
+        with self._lock:
+            return 0.0 if self._shares else self._clock() - self._idle_since
+
+    def _run(self, permit: Permit, batch_id: str | None) -> bool:
+        if not self._kit.runtimes.any_alive:
+            return False
+        claimed = claim(self._kit, batch_id, started=False, want_rows=self._kit.permits.limit)
+        if claimed is None:
+            return False
+        share = Share(self._kit, permit, claimed.batch)
+        with self._lock:
+            self._shares.append(share)
+        try:
+            if not self._gate.is_open:  # a drain began while the claim was out
+                share.wind_down("the worker drains")
+            share.run(claimed)
+        finally:
+            with self._lock:
+                self._shares.remove(share)
+                self._idle_since = self._clock()
+                self._none_left.notify_all()
+        return True

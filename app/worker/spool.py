@@ -1,0 +1,119 @@
+"""What must reach the control plane, on disk before it is sent, so that a `kill -9` loses none of it (DR-11).
+
+A live share sends its own files and removes them. What nobody will send any more, because its process or its share
+ended, is an orphan: `send_orphans` sends those, oldest first, under their old lease ids.
+"""
+
+import itertools
+import threading
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import structlog
+from pydantic import ValidationError
+
+from app.client.control_plane import ControlPlane
+from app.client.errors import Refused
+from app.schemas.claims import FailureReport
+from app.schemas.segments import HandInHeader
+from app.worker.state import write_durably
+
+log = structlog.get_logger("gpuyard.worker")
+
+
+class SpoolKind(StrEnum):
+    """What a spooled file is, by its suffix."""
+
+    HAND_IN = "handin"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """One file that waits."""
+
+    path: Path
+    kind: SpoolKind
+
+
+class Spool:
+    """The spool directory of one worker. Thread-safe."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._names = (f"{time.time_ns():020d}-{count:06d}" for count in itertools.count())
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        for left in directory.glob(".*.tmp"):
+            left.unlink()  # a write that never became a file
+        self._orphans = [Spooled(path, SpoolKind(path.suffix[1:])) for path in sorted(directory.glob("*.*"))]
+
+    def write(self, kind: SpoolKind, body: bytes) -> Spooled:
+        """Keep `body` until `remove`."""
+        with self._lock:
+            path = self._directory / f"{next(self._names)}.{kind}"
+        write_durably(path, body)
+        return Spooled(path, kind)
+
+    def remove(self, item: Spooled) -> None:
+        """It is answered."""
+        item.path.unlink(missing_ok=True)
+
+    def orphan(self, item: Spooled) -> None:
+        """Leave it to `send_orphans`: its share has ended."""
+        with self._lock:
+            self._orphans.append(item)
+
+    @property
+    def has_orphans(self) -> bool:
+        """Whether `send_orphans` has something to do."""
+        return bool(self._orphans)
+
+    def ending_leases(self) -> list[int]:
+        """The leases whose end lies in the spool (`Bye.spooled`)."""
+        found: set[int] = set()
+        with self._lock:
+            paths = sorted(self._directory.glob("*.*"))
+        for path in paths:
+            found.update(_ending(path))
+        return sorted(found)
+
+    def send_orphans(self, plane: ControlPlane, *, deadline_seconds: float) -> None:
+        """Send all, oldest first. Raises TryLater or Dismissed; what was not answered stays.
+
+        They are sent without a boot id: they count by their lease alone, also when this process has not said hello.
+        """
+        with self._sending:
+            while self._orphans:
+                item = self._orphans[0]
+                try:
+                    _send(item, plane, deadline_seconds)
+                except (Refused, FileNotFoundError) as error:
+                    log.warning("spool.refused", file=item.path.name, why=str(error))
+                self.remove(item)
+                with self._lock:
+                    self._orphans.remove(item)
+
+
+def _send(item: Spooled, plane: ControlPlane, deadline_seconds: float) -> None:
+    body = item.path.read_bytes()
+    if item.kind is SpoolKind.FAILURE:
+        report = FailureReport.model_validate_json(body)
+        plane.report_failure(report, deadline_seconds=deadline_seconds, as_boot=False)
+        return
+    header = HandInHeader.model_validate_json(body.partition(b"\n")[0])
+    answer = plane.hand_in(body, ends=bool(header.ends), deadline_seconds=deadline_seconds, as_boot=False)
+    log.info("spool.sent", file=item.path.name, parts=answer.parts, ends=answer.ends)
+
+
+def _ending(path: Path) -> list[int]:
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+        if path.suffix == f".{SpoolKind.FAILURE}":
+            return [FailureReport.model_validate_json(first).lease_id]
+        return [end.lease_id for end in HandInHeader.model_validate_json(first).ends]
+    except (OSError, ValidationError):
+        return []

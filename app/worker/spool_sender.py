@@ -1,0 +1,30 @@
+"""Sends what ended shares left in the spool, once the control plane answers again."""
+
+from app.client.control_plane import ControlPlane
+from app.client.errors import TryLater
+from app.worker.loop import Loop
+from app.worker.spool import Spool
+
+IDLE_SECONDS = 60.0
+RETRY_SECONDS = 5.0
+
+
+class SpoolSender(Loop):
+    """Woken by each answered heartbeat while orphans wait. A dismissal is the heartbeat's to find."""
+
+    name = "spool-sender"
+
+    def __init__(self, spool: Spool, plane: ControlPlane) -> None:
+        super().__init__()
+        self._spool = spool
+        self._plane = plane
+
+    def turn(self) -> float:
+        """Send all."""
+        if not self._spool.has_orphans:
+            return IDLE_SECONDS
+        try:
+            self._spool.send_orphans(self._plane, deadline_seconds=0.0)
+        except TryLater:
+            return RETRY_SECONDS
+        return IDLE_SECONDS

@@ -1,0 +1,76 @@
+"""The worker's state directory: one process at a time, an identity that outlives it, the spool (PROTOCOL 3, R-29)."""
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+from typing import IO, Self
+
+from ulid import ULID
+
+
+class StateDirBusy(Exception):
+    """Another worker process lives in this state directory; give each its own."""
+
+
+class StateDir:
+    """Locked from `__init__` to `close`. `install_id` stays, `boot_id` is new for each process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spool_path = path / "spool"
+        self.spool_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+        self._lock = _locked(path / "lock")
+        self.install_id = _kept(path / "install_id")
+        self.boot_id = f"boot_{ULID()}"
+
+    def close(self) -> None:
+        """Let the next process in."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        """Use as a context manager."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the next process in."""
+        self.close()
+
+
+def _locked(path: Path) -> IO[str]:
+    file = path.open("a", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise StateDirBusy(
+            f"{path.parent} belongs to a worker that is running. Set GPUYARD_STATE_DIR to another directory."
+        ) from error
+    return file
+
+
+def _kept(path: Path) -> str:
+    """Read the id, or make one that survives a crash at any moment."""
+    if path.exists() and (found := path.read_text(encoding="ascii").strip()):
+        return found
+    made = f"inst_{secrets.token_hex(16)}"
+    write_durably(path, made.encode())
+    return made
+
+
+def write_durably(path: Path, *pieces: bytes) -> None:
+    """Write a file, 0600, that is there whole or not at all, whatever happens to the machine."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

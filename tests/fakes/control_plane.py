@@ -1,0 +1,352 @@
+"""A control plane in a thread, on a real socket: it keeps leases by the rules and misbehaves when a test says so.
+
+`plane.next("claim", Lose())` decides about the next call of that route only; without a word every call is answered.
+Routes: register, heartbeat, claim, results (with or without ends), release, report-failure, progress, bye, content.
+"""
+
+import hashlib
+import json
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+from app.domain.rowsets import RowSet
+from app.schemas.handins import read_hand_in
+from app.schemas.segments import HandInHeader
+
+WAIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer this instead of doing anything."""
+
+    status: int
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def refusal(status: int, code: str | None = None, message: str = "no") -> Answer:
+    """OpenAI's error envelope."""
+    return Answer(status, {"error": {"message": message, "type": "x", "param": None, "code": code}})
+
+
+@dataclass(frozen=True)
+class Lose:
+    """Do what was asked and close the connection without an answer."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Of a download, send `count` bytes and close the connection."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Answer only when the event is set."""
+
+    until: threading.Event
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as it came in."""
+
+    route: str
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        """Its JSON, or a hand-in's header."""
+        return json.loads(self.raw.partition(b"\n")[0] or b"null")
+
+
+@dataclass
+class Lease:
+    """A lease as this side keeps it. `state`: held, stopping, reported, released, stale."""
+
+    shard: dict[str, Any]
+    state: str = "held"
+
+
+class FakeControlPlane:
+    """Holds one batch at a time. Everything a test may look at is a public attribute, guarded by `changed`."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.calls: list[Call] = []
+        self.leases: dict[int, Lease] = {}
+        self.stored: dict[int, bytes] = {}
+        self.segments: dict[tuple[int, int], str] = {}
+        self.claims: dict[str, dict[str, Any]] = {}
+        self.shards: deque[dict[str, Any]] = deque()
+        self.timing = {
+            "renew_seconds": 0.2,
+            "grace_seconds": 5.0,
+            "toleration_seconds": 60.0,
+            "self_stop_seconds": 50.0,
+        }
+        self.segment_seconds = 0.1
+        self.drain = False
+        self.no: str | None = None
+        self.batch: dict[str, Any] = {}
+        self.input = b""
+        self.rows = 0
+        self._script: dict[str, deque[Any]] = defaultdict(deque)
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.plane = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    # --- a test's side
+
+    def __enter__(self) -> Self:
+        """Serve."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def next(self, route: str, *behaviours: Any) -> None:
+        """Say what becomes of the next calls of `route`."""
+        with self.changed:
+            self._script[route].extend(behaviours)
+
+    def give_batch(self, lines: list[bytes], *, shard_rows: int = 4, batch_id: str = "batch_1") -> None:
+        """Have one batch to do."""
+        with self.changed:
+            self.input = b"".join(line + b"\n" for line in lines)
+            self.rows = len(lines)
+            self.batch = {
+                "id": batch_id,
+                "endpoint": "/v1/chat/completions",
+                "input_path": "/v1/files/file-1/content",
+                "priority": 0,
+                "created_at": 1,
+            }
+            start = 0
+            for first in range(0, len(lines), shard_rows):
+                part = lines[first : first + shard_rows]
+                end = start + sum(len(line) + 1 for line in part)
+                shard = {"number": first // shard_rows, "first_row": first, "rows": len(part)}
+                self.shards.append({**shard, "start": start, "end": end, "rejected": []})
+                start = end
+
+    def wait(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+        """Wait until `condition` holds; it is looked at after each call."""
+        with self.changed:
+            found = self.changed.wait_for(condition, seconds)
+        assert found, f"waited {seconds} s; calls: {[call.route for call in self.calls][-30:]}"
+        return found
+
+    def called(self, route: str) -> list[Call]:
+        """The calls of one route so far."""
+        with self.changed:
+            return [call for call in self.calls if call.route == route]
+
+    def states(self) -> dict[int, str]:
+        """What became of each lease."""
+        with self.changed:
+            return {key: lease.state for key, lease in self.leases.items()}
+
+    # --- the wire's side
+
+    def take(self, call: Call) -> Any:
+        """Note a call and say how it is to be treated."""
+        with self.changed:
+            self.calls.append(call)
+            script = self._script[call.route]
+            found = script.popleft() if script else None
+            self.changed.notify_all()
+            return found
+
+    def answer(self, call: Call) -> Any:
+        """Do what the call asks."""
+        with self.changed:
+            try:
+                return getattr(self, f"_{call.route.replace('-', '_')}")(call)
+            finally:
+                self.changed.notify_all()
+
+    def _register(self, call: Call) -> Any:
+        body = call.body
+        return {
+            "worker_id": "wrk_1",
+            "name": body["name"],
+            "pool": body["pool"],
+            "timing": self.timing,
+            "segment_seconds": self.segment_seconds,
+            "work": bool(self.shards),
+        }
+
+    def _heartbeat(self, call: Call) -> Any:
+        words = {"held": "renewed", "stopping": "stop"}
+        leases = {key: words.get(self.leases[key].state, "stale") for key in call.body["leases"]}
+        return {"leases": leases, "work": bool(self.shards), "drain": self.drain}
+
+    def _claim(self, call: Call) -> Any:
+        body = call.body
+        if body["request_id"] in self.claims:
+            return self.claims[body["request_id"]]
+        if self.no or not self.shards:
+            return {"no": self.no or "nothing"}
+        grants, rows = [], 0
+        while self.shards and rows < body["want_rows"]:
+            shard = self.shards.popleft()
+            lease_id = len(self.leases) + 1
+            self.leases[lease_id] = Lease(shard)
+            span = range(shard["first_row"], shard["first_row"] + shard["rows"])
+            done = str(RowSet.of(row for row in self.stored if row in span))
+            grants.append({"lease_id": lease_id, "job_id": shard["number"] + 1, "done": done, **shard})
+            rows += shard["rows"]
+        self.claims[body["request_id"]] = {"batch": self.batch, "grants": grants}
+        return self.claims[body["request_id"]]
+
+    def _results(self, call: Call) -> Any:
+        head, _, content = call.raw.partition(b"\n")
+        header = HandInHeader.model_validate_json(head)
+        parts: dict[int, str] = {}
+        ends: dict[int, str] = {}
+        for part in header.parts:
+            lines, content = content[: part.length], content[part.length :]
+            parts[part.lease_id] = self._store(part.lease_id, part.seq, part.rows, lines)
+        assert not content
+        for end in header.ends:
+            ends[end.lease_id] = self._end(end.lease_id)
+        stop = [key for key in parts if self.leases[key].state == "stopping"]
+        return {"parts": parts, "ends": ends, "stop": stop, "work": bool(self.shards)}
+
+    def _store(self, lease_id: int, seq: int, rows: str, lines: bytes) -> str:
+        digest = hashlib.sha256(lines).hexdigest()
+        known = self.segments.get((lease_id, seq))
+        if known is not None:
+            return "duplicate" if known == digest else "conflict"
+        if self.leases[lease_id].state not in {"held", "stopping"}:
+            return "stale"
+        found = {line.row: line.line for line in read_hand_in([lines])}
+        assert str(RowSet.of(found)) == rows
+        assert not found.keys() & self.stored.keys(), "a row was handed in twice"
+        self.segments[lease_id, seq] = digest
+        self.stored |= found
+        return "stored"
+
+    def _end(self, lease_id: int) -> str:
+        lease = self.leases[lease_id]
+        if lease.state == "reported":
+            return "ended"
+        if lease.state not in {"held", "stopping"}:
+            return "stale"
+        first, rows = lease.shard["first_row"], lease.shard["rows"]
+        if not all(row in self.stored for row in range(first, first + rows)):
+            return "incomplete"
+        lease.state = "reported"
+        return "ended"
+
+    def _release(self, call: Call) -> Any:
+        answer = {}
+        for lease_id in call.body["leases"]:
+            lease = self.leases[lease_id]
+            live = lease.state in {"held", "stopping"}
+            if live:
+                if lease.state == "held":
+                    self.shards.append(lease.shard)
+                lease.state = "released"
+            answer[lease_id] = "ended" if live else "stale"
+        return {"leases": answer}
+
+    def _report_failure(self, call: Call) -> Any:
+        lease_id = call.body["lease_id"]
+        self.leases[lease_id].state = "failed"
+        return {"leases": {lease_id: "ended"}}
+
+    def _progress(self, _call: Call) -> Any:
+        return None
+
+    def _bye(self, _call: Call) -> Any:
+        return None
+
+
+def _route(path: str) -> str:
+    last = path.partition("?")[0].rsplit("/", 1)[-1]
+    return "results" if last == "upload-results" else last
+
+
+class _Server(ThreadingHTTPServer):
+    plane: FakeControlPlane
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that went away is nobody's mistake; anything else shows as a call without an answer."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def log_message(self, *args: object) -> None:
+        """Tests print what they need."""
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def _serve(self) -> None:
+        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
+        call = Call(_route(self.path), {key.lower(): value for key, value in self.headers.items()}, raw)
+        told = self.server.plane.take(call)
+        if isinstance(told, Answer):
+            self._send(told)
+            return
+        if isinstance(told, Hang):
+            told.until.wait(WAIT_SECONDS)
+        if call.route == "content":
+            self._content(call, told.count if isinstance(told, Cut) else None)
+            return
+        body = self.server.plane.answer(call)
+        if isinstance(told, Lose):
+            self.close_connection = True
+            return
+        self._send(Answer(200 if body is not None else 204, body))
+
+    def _send(self, answer: Answer) -> None:
+        data = b"" if answer.body is None else json.dumps(answer.body).encode()
+        self.send_response(answer.status)
+        for key, value in answer.headers.items():
+            self.send_header(key, value)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _content(self, call: Call, cut: int | None) -> None:
+        first, _, last = call.headers["range"].removeprefix("bytes=").partition("-")
+        data = self.server.plane.input[int(first) : int(last) + 1]
+        self.send_response(206)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data if cut is None else data[:cut])
+        self.close_connection = cut is not None
+
+
+def rows(count: int) -> Iterator[bytes]:
+    """Lines of an input file: row `n` carries the mark `[[n]]`."""
+    for number in range(count):
+        body = {"model": "fake", "messages": [{"role": "user", "content": f"say [[{number}]]"}]}
+        line = {"custom_id": f"row-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+        yield json.dumps(line).encode()
