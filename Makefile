@@ -74,13 +74,13 @@ $(VENV)/.worker: $(VENV)/.made locks/worker.txt pyproject.toml
 	@touch $@
 
 $(VENV)/.user: $(VENV)/.made locks/user.txt locks/model.txt pyproject.toml
-	@echo "installing into $(VENV) (about 170 MB to fetch, once)"
+	@echo "installing into $(VENV) (about 150 MB to fetch, once)"
 	$(LOCKED) --requirement locks/user.txt --requirement locks/model.txt
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made locks/dev.txt locks/model.txt pyproject.toml
-	@echo "installing into $(VENV) (about 300 MB to fetch, once)"
+	@echo "installing into $(VENV) (about 210 MB to fetch, once)"
 	$(LOCKED) --requirement locks/dev.txt --requirement locks/model.txt
 	$(PIP) --no-build-isolation --editable .
 	@touch $@
