@@ -155,6 +155,12 @@ def test_13_the_exact_number_of_rows_passes_and_one_more_does_not() -> None:
     assert report.errors[0].message == "The input file holds 54 requests; the limit is 50."
 
 
+def test_13_too_many_rows_are_told_first_however_many_lines_are_bad() -> None:
+    report = check(b"\n".join([b"{"] * 200), max_rows=150)
+    assert found(report)[:2] == [("too_many_tasks", None, 151), ("invalid_json_line", None, 1)]
+    assert report.error_count == 151
+
+
 def test_13_embedding_inputs_are_counted_not_rows() -> None:
     inputs: list[Any] = ["one", ["a", "b"], [1, 2, 3], [[1], [2]], []]  # 1 + 2 + 1 + 2 + 1
     data = b"\n".join(row(f"r{i}", EMBEDDINGS, input=value) for i, value in enumerate(inputs))
@@ -230,7 +236,16 @@ def test_an_integer_of_5_000_digits_passes() -> None:
     assert found(check(row(7).replace(b"7", b"9" * 5000))) == [("invalid_request", "custom_id", 1)]
 
 
-@pytest.mark.parametrize("line", [row().decode().encode("utf-16"), row(x="!").replace(b"!", b"\xff"), b"\x00", b"{}x"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        row().decode().encode("utf-16"),
+        row(x="!").replace(b"!", b"\xff"),
+        row(x="!").replace(b"!", b"\xed\xa0\xbd"),
+        b"\x00",
+        b"{}x",
+    ],
+)
 def test_bytes_that_are_no_utf_8_json_are_an_invalid_line(line: bytes) -> None:
     assert {code for code, _, _ in found(check(line))} == {"invalid_json_line"}
 

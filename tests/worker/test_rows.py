@@ -57,13 +57,31 @@ def test_rows_count_from_the_first_row_and_skip_blank_lines() -> None:
     assert [(row.number, row.custom_id) for row in rows] == [(512, "a"), (513, "b")]
 
 
+def test_a_byte_order_mark_belongs_to_the_start_of_the_file_and_not_of_a_shard() -> None:
+    marked = b"\xef\xbb\xbf" + line()
+    assert isinstance(only(marked), Row)
+    (row,) = read_rows([marked], first_row=9, endpoint=CHAT, offset=1000)
+    assert isinstance(row, RefusedRow)
+
+
 def test_what_the_control_plane_refused_is_refused_with_its_words() -> None:
     error = RowError(RowErrorCode.UNSUPPORTED_PARAMETER, "so it was decided")
     rows = rows_of(line('"a"'), line('"b"'), first_row=5, rejected={6: error})
     assert rows == [Row(5, "a", CHAT, "m", b'{"model":"m"}'), RefusedRow(6, "b", error)]
 
 
-@pytest.mark.parametrize("text", [b"{", b"\xff", b"null", b"[" * 100_000, b"\x00", line(body='{"model":"m","t":NaN}')])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b"\xff",
+        b"null",
+        b"[" * 100_000,
+        b"\x00",
+        line(body='{"model":"m","t":NaN}'),
+        line(body='{"model":"m","t":"!"}').replace(b"!", b"\xff"),
+    ],
+)
 def test_a_line_that_cannot_be_read_fails_as_a_row_and_is_never_skipped(text: bytes) -> None:
     first, bad, last = rows_of(line('"a"'), text, line('"b"'))
     assert isinstance(first, Row)
