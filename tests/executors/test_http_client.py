@@ -4,11 +4,12 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from executors.cancellation import CancelToken
+from executors.cancellation import CancelToken, RowCancelled
 from executors.http_client import ClientClosed, HttpClient
 from executors.http_wire import AnswerReader, AnswerTooLarge, ConnectionCut, DeadlinePassed, Unreachable
 from executors.runtimes.vllm import VLLMExecutor
@@ -16,18 +17,20 @@ from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run
 from tests.fakes.runtime_process import RuntimeProcess
 
+CERTIFICATE = Path(__file__).parents[1] / "fakes" / "tls" / "cert.pem"
+
 
 def client_of(url: str, *, api_key: str | None = None) -> HttpClient:
     return HttpClient(url, api_key=api_key, connect_seconds=5, max_answer_bytes=1000)
 
 
-def post(client: HttpClient, body: bytes, *, seconds: float = 10) -> int:
+def post(client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: CancelToken | None = None) -> int:
     return client.post(
         "/v1/chat/completions",
         body,
         request_id=uuid.uuid4(),
         deadline=time.monotonic() + seconds,
-        cancelled=CancelToken(),
+        cancelled=cancelled or CancelToken(),
     ).status
 
 
@@ -83,6 +86,50 @@ def test_close_cuts_the_rows_in_flight(vllm: VLLMExecutor, mock: RuntimeProcess)
     thread.join(5)
     assert [str(reply.error and reply.error.message) for reply in replies] == ["the executor was closed"]
     mock.wait_for(lambda stats: stats["aborted"] == 1)
+
+
+def test_tls_is_checked_and_a_cancel_cuts_it_too(
+    runtime_server: Callable[..., RuntimeProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = runtime_server("--tls").url
+    distrustful = client_of(url)
+    with pytest.raises(Unreachable, match="certificate verify failed"):
+        post(distrustful, b"{}")
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    client = client_of(url)
+    for _ in range(2):
+        assert post(client, chat_row().body) == 200
+    token = CancelToken()
+    timer = threading.Timer(0.2, token.cancel)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(RowCancelled):
+        post(client, chat_row(user="hang=1").body, cancelled=token)
+    assert time.monotonic() - start < 2
+    client.close()
+
+
+def test_a_cancel_ends_an_attempt_to_connect() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        fillers = []
+        for _ in range(3):  # a full backlog: the next connection gets no answer
+            fillers.append(socket.socket())
+            fillers[-1].settimeout(0)
+            fillers[-1].connect_ex(address)
+        client = client_of(f"http://127.0.0.1:{address[1]}")
+        token = CancelToken()
+        timer = threading.Timer(0.2, token.cancel)
+        timer.start()
+        start = time.monotonic()
+        with pytest.raises(RowCancelled):
+            post(client, b"{}", cancelled=token)
+        assert time.monotonic() - start < 2
+        client.close()
+        for filler in fillers:
+            filler.close()
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "http://u:p@h", "http://h:99999", "http://[::1"])

@@ -16,11 +16,13 @@ import os
 import random
 import re
 import signal
+import ssl
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+CERTIFICATE = Path(__file__).parent / "tls" / "cert.pem"
 MARK = re.compile(rb"\[\[[\x21-\x7e]*?\]\]")
 GENERATE = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
@@ -87,9 +89,10 @@ class Server:
         self.stats = Stats()
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> "Answer":
+        key = self.options.api_key
+        if key and path.startswith("/v1/") and headers.get("authorization") != f"Bearer {key}":
+            return Answer.of({"error": "Unauthorized"}, status=401)
         if path in GENERATE and method == "POST":
-            if self.options.api_key and headers.get("authorization") != f"Bearer {self.options.api_key}":
-                return Answer.of({"error": "Unauthorized"}, status=401)
             return await self.row(path, headers, body)
         if path == "/stats":
             return Answer.of(self.stats.public())
@@ -312,6 +315,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fail-every", type=int, default=0)
     parser.add_argument("--fail-code", type=int, default=500)
     parser.add_argument("--hang-every", type=int, default=0)
+    parser.add_argument("--tls", action="store_true", help="with the certificate in tests/fakes/tls, for 127.0.0.1")
     parser.add_argument("--ready-file", type=Path, help="written with the URL once it listens")
     return parser.parse_args()
 
@@ -319,8 +323,12 @@ def arguments() -> argparse.Namespace:
 async def serve(options: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     server = Server(options)
-    listener = await loop.create_server(lambda: Connection(server), "127.0.0.1", options.port, backlog=1024)
-    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    tls = None
+    if options.tls:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(CERTIFICATE, CERTIFICATE.with_name("key.pem"))
+    listener = await loop.create_server(lambda: Connection(server), "127.0.0.1", options.port, backlog=1024, ssl=tls)
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     if options.ready_file:
         draft = options.ready_file.with_suffix(".draft")
         draft.write_text(url)
