@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, Lease, Worker
-from app.domain.leases import LIVE
+from app.domain.leases import LIVE, LeaseState
 
 _LIVE = sorted(LIVE)
 
@@ -29,11 +29,11 @@ def leases(session: Session, ids: Collection[int], *, worker_id: str | None = No
     return {lease.id: lease for lease in rows if lease.id is not None}
 
 
-def live_leases(session: Session, batch_id: str, limit: int) -> Sequence[Lease]:
-    """Lock live leases of a batch, oldest first."""
+def held_leases(session: Session, batch_id: str, limit: int) -> Sequence[Lease]:
+    """Lock leases of a batch that nobody told to stop yet, oldest first."""
     query = (
         select(Lease)
-        .where(col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE))
+        .where(col(Lease.batch_id) == batch_id, col(Lease.state) == LeaseState.HELD)
         .order_by(col(Lease.id))
         .limit(limit)
     )

@@ -158,9 +158,10 @@ class _Fold:
             cut = self._cut = _Cut(row, line.start, line.end)
         cut.rows += 1
         cut.end = line.end
-        cut.models.add(checked.model)
         if checked.rejected:
             cut.rejected.append(RejectedRow(row, checked.rejected.code, checked.rejected.message))
+        else:
+            cut.models.add(checked.model)
 
     def close_shard(self) -> None:
         cut, self._cut = self._cut, None

@@ -1,0 +1,103 @@
+"""Control work is work: validating and finalizing are jobs, leased like any other (PROTOCOL 6).
+
+A control worker has a worker row with transport `control`; it claims, renews and reports by these functions in process.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sqlmodel import Session
+
+from app.db import events, locks
+from app.db import jobs as jobs_sql
+from app.db.tables import Batch, Lease
+from app.domain.jobs import ControlVerb, JobState, LeaseEnd
+from app.domain.leases import LIVE
+from app.domain.rows import RowErrorCode
+from app.services import finalizing, validating
+from app.services.context import Yard
+from app.services.endings import Ending, end_leases
+from app.services.leases import ring_after
+
+QUEUE = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class ControlGrant:
+    """A piece of control work, leased."""
+
+    lease_id: int
+    verb: ControlVerb
+    batch_id: str
+
+
+_PERFORM: Mapping[ControlVerb, Callable[[Yard, int, str], Batch | None]] = {
+    ControlVerb.VALIDATE: validating.validate,
+    ControlVerb.FINALIZE: finalizing.finalize,
+}
+
+
+def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant | None:
+    """Lease the oldest piece of control work that is due; None when there is none."""
+
+    def work(session: Session) -> ControlGrant | None:
+        worker = locks.worker(session, worker_id)
+        now = yard.store.now(session)
+        job = jobs_sql.take_control(session, now)
+        if worker is None or job is None or job.id is None:
+            return None
+        lease = Lease(
+            job_id=job.id,
+            batch_id=job.batch_id,
+            worker_id=worker_id,
+            claim_request=request_id,
+            granted_at=now,
+            renewed_at=now,
+            expires_at=yard.timing.lease_end(now),
+        )
+        job.state = JobState.LEASED
+        session.add_all([job, lease])
+        session.flush()
+        verb = ControlVerb(job.verb)
+        batch = locks.batch(session, job.batch_id)
+        if batch is None:
+            raise LookupError(f"job {job.id} of no batch")
+        if verb is not ControlVerb.FINALIZE:
+            batch.live += 1
+            session.add(batch)
+        events.record(
+            session,
+            now=now,
+            type="lease.granted",
+            subject=job.batch_id,
+            actor=f"worker:{worker_id}",
+            org_id=batch.org_id,
+            data={"leases": [lease.id], "jobs": [job.id], "worker": worker.name, "verb": verb.value},
+        )
+        return ControlGrant(lease.id or 0, verb, job.batch_id)
+
+    return yard.store.run(work)
+
+
+def perform(yard: Yard, grant: ControlGrant) -> None:
+    """Do a piece of control work and report its end in the transaction that stores what came of it.
+
+    Raises what kept it from being done (a full disk, a missing blob); the caller then calls `put_off`.
+    """
+    batch = _PERFORM[grant.verb](yard, grant.lease_id, grant.batch_id)
+    if batch is not None:
+        ring_after(yard, batch, grant.batch_id)
+
+
+def put_off(yard: Yard, grant: ControlGrant, reason: str) -> None:
+    """Report that control work failed: it is tried again with a growing pause, and keeps nobody else waiting."""
+
+    def work(session: Session) -> None:
+        lease = locks.leases(session, [grant.lease_id]).get(grant.lease_id)
+        if lease is None or lease.state not in LIVE:
+            return
+        ending = Ending(lease, LeaseEnd.FAILED, (RowErrorCode.INTERNAL_ERROR, reason[:2000]))
+        now = yard.store.now(session)
+        end_leases(session, [ending], now=now, limits=yard.limits, max_losses=None, actor=f"worker:{lease.worker_id}")
+
+    yard.store.run(work)

@@ -1,0 +1,116 @@
+"""Finalizing: write the output and the error file, then files, counts and the final state in one transaction.
+
+Two finalizers cannot both win: the last transaction is fenced by the lease and guarded by the state `finalizing`.
+"""
+
+import secrets
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from app.blobs.store import BlobWriter
+from app.db import locks
+from app.db.claims import batch_by_id
+from app.db.jobs import totals
+from app.db.tables import Batch, File
+from app.domain.batches import BatchState, Outcome
+from app.domain.jobs import LeaseEnd
+from app.domain.leases import LIVE
+from app.services import blobs
+from app.services.context import Yard
+from app.services.endings import Ending, end_leases
+from app.services.moves import move
+from app.services.result_lines import result_lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A finished content: its blob, its bytes, its digest and its lines."""
+
+    key: str
+    bytes: int
+    digest: str
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What there is to refer to; None where a file would be empty (OPENAI_CONTRACT 1.2)."""
+
+    output: _Written | None = None
+    error: _Written | None = None
+
+
+def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
+    """Finalize under a control lease; None when the lease was lost meanwhile. Raises BlobError (try later)."""
+    with yard.store.read() as session:
+        batch = batch_by_id(session, batch_id)
+    if batch is None:
+        raise LookupError(f"there is no batch {batch_id}")
+    # A batch that ended before it was validated has no rows and no files (PROTOCOL 5).
+    files = _write(yard, batch) if batch.validated_at is not None else _Files()
+    return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files))
+
+
+def _write(yard: Yard, batch: Batch) -> _Files:
+    output_key, error_key = blobs.begin(yard, batch.org_id), blobs.begin(yard, batch.org_id)
+    counts = {True: 0, False: 0}
+    with ExitStack() as stack:
+        writers: dict[bool, BlobWriter] = {
+            True: stack.enter_context(yard.blobs.writer(output_key)),
+            False: stack.enter_context(yard.blobs.writer(error_key)),
+        }
+        for line in result_lines(yard, batch):
+            writers[line.completed].write(line.line + b"\n")
+            counts[line.completed] += 1
+        written = {}
+        for completed, key in ((True, output_key), (False, error_key)):
+            if counts[completed]:
+                stored = writers[completed].commit()
+                written[completed] = _Written(key, stored.bytes, stored.sha256, counts[completed])
+    return _Files(written.get(True), written.get(False))
+
+
+def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files: _Files) -> Batch | None:
+    lease = locks.leases(session, [lease_id]).get(lease_id)
+    if lease is None or lease.state not in LIVE:
+        return None
+    locks.jobs(session, [lease.job_id])
+    batch = locks.batch(session, batch_id)
+    if batch is None or batch.state != BatchState.FINALIZING:
+        raise LookupError(f"batch {batch_id} is not being finalized")
+    now = yard.store.now(session)
+    batch.output_file_id = _file(session, yard, batch, files.output, "output", now)
+    batch.error_file_id = _file(session, yard, batch, files.error, "error", now)
+    completed, failed, usage = totals(session, batch_id)
+    batch.completed, batch.failed, batch.usage = completed, failed, usage
+    session.add(batch)
+    session.flush()
+    actor = f"worker:{lease.worker_id}"
+    data = {"completed": completed, "failed": failed, "total": batch.total}
+    move(session, batch, BatchState(Outcome(batch.outcome or "completed").value), now=now, actor=actor, data=data)
+    return end_leases(
+        session, [Ending(lease, LeaseEnd.DONE)], now=now, limits=yard.limits, max_losses=None, actor=actor
+    )
+
+
+def _file(session: Session, yard: Yard, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:
+    if written is None:
+        return None
+    blobs.finish(session, yard, written.key, size=written.bytes, digest=written.digest)
+    lives = batch.output_expires_seconds
+    file = File(
+        id=f"file-{secrets.token_hex(12)}",
+        org_id=batch.org_id,
+        purpose="batch_output",
+        filename=f"{batch.id}_{kind}.jsonl",
+        bytes=written.bytes,
+        blob_key=written.key,
+        created_at=now,
+        expires_at=now + timedelta(seconds=lives) if lives is not None else None,
+    )
+    session.add(file)
+    session.flush()
+    return file.id

@@ -1,0 +1,117 @@
+"""Cancel and the end of the window: they do not revoke, they stop (PROTOCOL 5).
+
+Two steps. `outcome` is set once, alone, by compare-and-set: from then on no claim of the batch commits. Then its leases
+are told to stop and its queued jobs are cancelled, in lock order and in bites; the batch-expiry sweep does the second
+step again until nothing is left, so a crash between the two loses nothing.
+"""
+
+from datetime import datetime
+from functools import partial
+
+from sqlmodel import Session
+
+from app.db import events, locks
+from app.db import jobs as jobs_sql
+from app.db import leases as leases_sql
+from app.db import stops as stops_sql
+from app.db.claims import batch_by_id
+from app.db.tables import Batch
+from app.domain.batches import ENDED, BatchState, Outcome
+from app.domain.errors import Conflict, NotFound
+from app.domain.jobs import JobState
+from app.services.context import Caller, Yard
+from app.services.leases import ring_after
+from app.services.moves import settle, stopping
+
+BITE = 500
+"""Leases and jobs that one transaction of the second step touches at most."""
+
+
+def cancel(yard: Yard, caller: Caller, batch_id: str) -> None:
+    """Tell a batch to end as cancelled. Finished rows are kept; rows in flight are cut.
+
+    Nothing happens when it is cancelled or being cancelled. Raises NotFound, and Conflict once another end was decided.
+    """
+
+    def decide(session: Session) -> bool:
+        batch = batch_by_id(session, batch_id)
+        if batch is None or batch.org_id != caller.org_id:
+            raise NotFound(f"No batch found with id '{batch_id}'.", param="batch_id")
+        now = yard.store.now(session)
+        won = stops_sql.set_outcome_if_open(session, batch_id, Outcome.CANCELLED, now)
+        if won:
+            _record(session, batch, "batch.cancelling", now, caller.actor)
+            return True
+        session.refresh(batch)
+        if batch.outcome == Outcome.CANCELLED:
+            return False
+        state = batch.state if batch.state in ENDED else BatchState.FINALIZING
+        raise Conflict(f"Cannot cancel a batch with status '{state}'.", code="batch_not_cancellable")
+
+    if yard.store.run(decide):
+        spread(yard, batch_id)
+
+
+def expire_due(yard: Yard, limit: int) -> int:
+    """Tell batches whose window has ended to end as expired, and count them."""
+    with yard.store.read() as session:
+        due = stops_sql.due(session, yard.store.now(session), limit)
+
+    def decide(batch_id: str, session: Session) -> bool:
+        now = yard.store.now(session)
+        won = stops_sql.set_outcome_if_open(session, batch_id, Outcome.EXPIRED, now)
+        batch = batch_by_id(session, batch_id)
+        if won and batch is not None:
+            _record(session, batch, "batch.expiring", now, "service:batch-expiry")
+        return won
+
+    won = [batch_id for batch_id in due if yard.store.run(partial(decide, batch_id))]
+    for batch_id in won:
+        spread(yard, batch_id)
+    return len(won)
+
+
+def spread_unfinished(yard: Yard, limit: int) -> int:
+    """Do the second step again for batches where it did not come to its end, and count them."""
+    with yard.store.read() as session:
+        found = stops_sql.half_stopped(session, limit)
+    for batch_id in found:
+        spread(yard, batch_id)
+    return len(found)
+
+
+def spread(yard: Yard, batch_id: str) -> None:
+    """Stop the leases and cancel the queued jobs of a batch that was told to end; rings its workers."""
+    while yard.store.run(lambda session: _bite(session, yard, batch_id)):
+        pass
+    yard.bells.stop(batch_id)
+    with yard.store.read() as session:
+        batch = batch_by_id(session, batch_id)
+    ring_after(yard, batch, batch_id)
+
+
+def _bite(session: Session, yard: Yard, batch_id: str) -> bool:
+    """Take one bite; True when there may be more."""
+    now = yard.store.now(session)
+    held = locks.held_leases(session, batch_id, BITE)
+    leases_sql.stop(session, [lease.id or 0 for lease in held], until=yard.timing.stop_end(now))
+    queued = jobs_sql.lock_queued(session, batch_id, BITE)
+    for job in queued:
+        job.state, job.ended_at = JobState.CANCELLED, now
+        session.add(job)
+    batch = locks.batch(session, batch_id)
+    if batch is None or not stopping(batch):
+        return False
+    batch.open_jobs -= len(queued)
+    more = len(held) == BITE or len(queued) == BITE
+    if not more:
+        batch.stop_spread_at = now
+    session.add(batch)
+    if held or queued:
+        _record(session, batch, "batch.stopping", now, "service:stop", leases=len(held), jobs=len(queued))
+    settle(session, batch, now=now, actor="service:stop")
+    return more
+
+
+def _record(session: Session, batch: Batch, kind: str, now: datetime, actor: str, **data: int) -> None:
+    events.record(session, now=now, type=kind, subject=batch.id, actor=actor, org_id=batch.org_id, data=dict(data))
