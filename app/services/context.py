@@ -20,12 +20,15 @@ IMPLIED: Mapping[str, frozenset[str]] = {
 
 
 class Bells(Protocol):
-    """Where services ring, after their commit. Never raises and never waits: a lost bell delays a job, no more."""
+    """Where services ring, after their commit. Never raises and never waits: a lost bell delays a job, no more.
 
-    def batch(self, batch_id: str) -> None:
+    What was rung within `quiet_seconds` is not rung again.
+    """
+
+    def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Say that a batch has shards to claim."""
 
-    def control(self, batch_id: str) -> None:
+    def control(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Say that a batch has control work."""
 
     def stop(self, batch_id: str) -> None:
@@ -35,10 +38,10 @@ class Bells(Protocol):
 class Silence:
     """Bells for a process without a broker: the sweeps ring later."""
 
-    def batch(self, batch_id: str) -> None:
+    def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Ring nothing."""
 
-    def control(self, batch_id: str) -> None:
+    def control(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Ring nothing."""
 
     def stop(self, batch_id: str) -> None:

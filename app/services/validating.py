@@ -125,8 +125,8 @@ def _lines_of(
 def _apart_error(batch: Batch, shard: Shard) -> dict[str, object]:
     models = ", ".join(ascii(model) for model in shard.models[:20])
     message = (
-        f"No single worker of pool '{batch.pool}' serves all of {models}, which stand among rows {shard.first_row + 1} to "
-        f"{shard.first_row + shard.rows}. Sort the file by model, or send one batch a model."
+        f"No single worker of pool '{batch.pool}' serves all of {models}, which stand among rows "
+        f"{shard.first_row + 1} to {shard.first_row + shard.rows}. Sort the file by model, or send one batch a model."
     )
     return _entry("model_not_found", message, "body.model", None)
 

@@ -1,0 +1,125 @@
+"""The ringer: one thread a process that publishes bells, so that no request ever waits for the broker (DESIGN 7).
+
+The only place of the control side that talks to the broker. Its queue is bounded and what does not fit is dropped: the
+requeue sweep rings again. A publish that fails may have rung; a bell that rings twice does no harm.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+import logging
+import queue
+import threading
+import time
+
+from celery import Celery
+from kombu.exceptions import KombuError
+from kombu.exceptions import OperationalError as BrokerError
+from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.db import dispatch as dispatch_sql
+from app.db.store import DatabaseUnavailable
+from app.services import rings
+from app.services.context import Yard
+from config.queues import CONTROL, pool_queue
+
+log = logging.getLogger(__name__)
+
+QUEUE_SIZE = 1000
+COMPLAIN_SECONDS = 60
+STOP_COMMAND = "gpuyard_stop"
+_AWAY = (BrokerError, KombuError, RedisError, OSError, SQLAlchemyError, DatabaseUnavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bell:
+    ring: Callable[[Yard, str, float], None]
+    batch_id: str
+    quiet_seconds: float
+
+
+class Ringer:
+    """Implements app.services.context.Bells over a Celery app that an entry point configured."""
+
+    def __init__(self, celery: Celery) -> None:
+        self._celery = celery
+        self._bells: queue.Queue[_Bell | None] = queue.Queue(QUEUE_SIZE)
+        self._thread: threading.Thread | None = None
+        self._complained_at = float("-inf")
+
+    def start(self, yard: Yard) -> Yard:
+        """Begin to ring for `yard`; gives the yard whose use cases ring here."""
+        ringing = replace(yard, bells=self)
+        self._thread = threading.Thread(target=self._run, args=(ringing,), name="ringer", daemon=True)
+        self._thread.start()
+        return ringing
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Publish what waits, for at most about `timeout` seconds."""
+        try:
+            self._bells.put(None, timeout=timeout)
+        except queue.Full:
+            return
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
+        """Ring a pool for a batch."""
+        self._put(_Bell(self._ring_batch, batch_id, quiet_seconds))
+
+    def control(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
+        """Ring the control workers for a batch."""
+        self._put(_Bell(self._ring_control, batch_id, quiet_seconds))
+
+    def stop(self, batch_id: str) -> None:
+        """Ring the workers that hold leases of a batch which is to stop."""
+        self._put(_Bell(self._ring_stop, batch_id, 0))
+
+    def _put(self, bell: _Bell) -> None:
+        try:
+            self._bells.put_nowait(bell)
+        except queue.Full:
+            self._complain("more bells than the broker takes; the requeue sweep rings again")
+
+    def _run(self, yard: Yard) -> None:
+        while (bell := self._bells.get()) is not None:
+            try:
+                bell.ring(yard, bell.batch_id, bell.quiet_seconds)
+            except _AWAY as error:
+                self._complain(f"{type(error).__name__}: {error}")
+
+    def _ring_batch(self, yard: Yard, batch_id: str, quiet_seconds: float) -> None:
+        ring = rings.ring_batch(yard, batch_id, quiet_seconds=quiet_seconds)
+        if ring is None:
+            return
+        for number in range(ring.times):
+            self._send("run_batch", batch_id, pool_queue(ring.pool), f"{batch_id}:{ring.ring_no}.{number}")
+
+    def _ring_control(self, yard: Yard, batch_id: str, quiet_seconds: float) -> None:
+        for ring in rings.ring_control(yard, batch_id, quiet_seconds=quiet_seconds):
+            self._send("run_control", str(ring.job_id), CONTROL, f"{batch_id}:job{ring.job_id}:{ring.ring_no}")
+
+    def _ring_stop(self, yard: Yard, batch_id: str, _quiet_seconds: float) -> None:
+        with yard.store.read() as session:
+            nodes = list(dispatch_sql.nodes_of_batch(session, batch_id))
+        if not nodes:
+            return
+        arguments: Mapping[str, str] = {"batch_id": batch_id}
+        for attempt in (1, 2):
+            # A pooled connection that died with the broker fails once and is then replaced.
+            try:
+                self._celery.control.broadcast(STOP_COMMAND, arguments=arguments, destination=nodes, reply=False)
+            except RedisError:
+                if attempt > 1:
+                    raise
+            else:
+                return
+
+    def _send(self, task: str, argument: str, to: str, task_id: str) -> None:
+        self._celery.send_task(task, args=[argument], queue=to, task_id=task_id, retry=False, ignore_result=True)
+
+    def _complain(self, what: str) -> None:
+        now = time.monotonic()
+        if now - self._complained_at >= COMPLAIN_SECONDS:
+            self._complained_at = now
+            log.warning("bells are not heard: %s", what)
