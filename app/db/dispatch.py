@@ -99,9 +99,7 @@ def nodes_of_batch(session: Session, batch_id: str) -> Sequence[str]:
     query = (
         select(Worker.name, Worker.hostname)
         .join(Lease, col(Lease.worker_id) == col(Worker.id))
-        .where(
-            col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE), col(Worker.transport) == Transport.CELERY
-        )
+        .where(col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE), col(Worker.transport) == Transport.CELERY)
         .distinct()
     )
     return [f"{name}@{hostname}" for name, hostname in session.exec(query).all()]

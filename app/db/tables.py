@@ -95,6 +95,7 @@ class Blob(SQLModel, table=True):
     created_at: datetime = _at(nullable=False)
     put_at: datetime | None = _at()
     unreferenced_at: datetime | None = _at(index=True)
+    collected_at: datetime | None = _at()
 
 
 class File(SQLModel, table=True):

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import update
 from sqlmodel import Session, col, select
 
-from app.db.tables import Worker
+from app.db.tables import Org, Worker
 from app.domain.workers import Transport, WorkerState
 
 
@@ -56,7 +56,12 @@ def seen(session: Session, worker_id: str, boot_id: str | None, now: datetime) -
     session.execute(statement)
 
 
-def idle_control(session: Session, seen_after: datetime) -> bool:
+def operator_org(session: Session) -> str | None:
+    """Give the org that runs the service; None before the first token was made."""
+    return session.exec(select(Org.id).where(col(Org.operator).is_(True)).limit(1)).first()
+
+
+def control_alive(session: Session, seen_after: datetime) -> bool:
     """Tell whether some control worker has been heard of since then."""
     query = (
         select(Worker.id)

@@ -4,12 +4,12 @@ The only place of the control side that talks to the broker. Its queue is bounde
 requeue sweep rings again. A publish that fails may have rung; a bell that rings twice does no harm.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 import logging
 import queue
 import threading
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from celery import Celery
 from kombu.exceptions import KombuError

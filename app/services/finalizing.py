@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from sqlmodel import Session
 
 from app.blobs.store import BlobWriter
+from app.db import blobs as blobs_sql
 from app.db import locks
 from app.db.claims import batch_by_id
 from app.db.jobs import totals
@@ -82,8 +83,8 @@ def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files:
     if batch is None or batch.state != BatchState.FINALIZING:
         raise LookupError(f"batch {batch_id} is not being finalized")
     now = yard.store.now(session)
-    batch.output_file_id = _file(session, yard, batch, files.output, "output", now)
-    batch.error_file_id = _file(session, yard, batch, files.error, "error", now)
+    batch.output_file_id = _file(session, batch, files.output, "output", now)
+    batch.error_file_id = _file(session, batch, files.error, "error", now)
     completed, failed, usage = totals(session, batch_id)
     batch.completed, batch.failed, batch.usage = completed, failed, usage
     session.add(batch)
@@ -96,10 +97,11 @@ def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files:
     )
 
 
-def _file(session: Session, yard: Yard, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:
+def _file(session: Session, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:
     if written is None:
         return None
-    blobs.finish(session, yard, written.key, size=written.bytes, digest=written.digest)
+    if not blobs_sql.mark_put(session, written.key, size=written.bytes, digest=written.digest, now=now):
+        raise LookupError(f"blob {written.key} was collected while it was written")
     lives = batch.output_expires_seconds
     file = File(
         id=f"file-{secrets.token_hex(12)}",

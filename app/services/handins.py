@@ -7,11 +7,13 @@ from datetime import datetime
 
 from sqlmodel import Session
 
+from app.blobs.store import Stored
+from app.db import blobs as blobs_sql
 from app.db import events, locks
 from app.db import leases as leases_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Job, Lease, Segment, Worker
-from app.domain.errors import BadRequest
+from app.domain.errors import BadRequest, TryLater
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE, LeaseState
 from app.domain.rowsets import RowSet
@@ -45,8 +47,8 @@ def hand_in(
     del boot_id
     worker = own_worker(yard, caller, header.worker_id)
     checked = _check(header.parts, body, yard.limits.max_line_bytes)
-    key = blobs.write(yard, worker.org_id, [body]) if checked else None
-    answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, key, len(body)))
+    written = blobs.write(yard, worker.org_id, [body]) if checked else None
+    answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, written))
     if batch is not None:
         ring_after(yard, batch, batch.id)
     return answer
@@ -85,8 +87,7 @@ def _store(
     worker: Worker,
     header: HandInHeader,
     checked: Sequence[_Checked],
-    key: str | None,
-    size: int,
+    written: tuple[str, Stored] | None,
 ) -> tuple[HandInAnswer, Batch | None]:
     ids = {c.part.lease_id for c in checked} | {end.lease_id for end in header.ends}
     leases = {
@@ -98,18 +99,23 @@ def _store(
     live = {lease_id: lease for lease_id, lease in leases.items() if lease.state in LIVE}
     jobs = locks.jobs(session, [lease.job_id for lease in live.values()])
     known = segments_sql.by_sequence(session, [(c.part.lease_id, c.part.seq) for c in checked])
+    key = written[0] if written is not None else ""
     parts = {
         c.part.lease_id: _store_part(session, c, known.get((c.part.lease_id, c.part.seq)), live, jobs, key, now)
         for c in checked
     }
-    if key is not None:
-        blobs.finish(session, yard, key, size=size, digest=None)
+    if written is not None:
+        stored = written[1]
+        if not blobs_sql.mark_put(session, key, size=stored.bytes, digest=stored.sha256, now=now):
+            raise TryLater("this hand-in was collected as left over before it was stored: send it again")
         if PartVerdict.STORED not in parts.values():
-            blobs.disown(session, key, now)
+            blobs_sql.mark_unreferenced(session, key, now)
     ends, batch = _end(session, yard, worker, header, leases, jobs, now)
     for lease_id, verdict in {**parts, **ends}.items():
         if verdict in {PartVerdict.STALE, EndVerdict.STALE}:
-            note_stale_report(session, lease_id, leases.get(lease_id), worker, now=now, data={"rows": size})
+            note_stale_report(
+                session, lease_id, leases.get(lease_id), worker, now=now, data={"part": lease_id in parts}
+            )
     answer = HandInAnswer(
         parts=parts,
         ends=ends,
@@ -125,7 +131,7 @@ def _store_part(
     known: Segment | None,
     live: dict[int, Lease],
     jobs: dict[int, Job],
-    key: str | None,
+    key: str,
     now: datetime,
 ) -> PartVerdict:
     part = checked.part
@@ -160,7 +166,7 @@ def _store_part(
             completed=part.completed,
             failed=part.failed,
             digest=checked.digest,
-            blob_key=key or "",
+            blob_key=key,
             start=checked.start,
             length=part.length,
             stored_at=now,

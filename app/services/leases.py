@@ -1,6 +1,6 @@
 """Giving leases back, reporting failures, and ending those whose worker fell silent (PROTOCOL 1, 2, 4)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from sqlmodel import Session
@@ -134,7 +134,7 @@ def own_worker(yard: Yard, caller: Caller, worker_id: str) -> Worker:
 
 
 def note_stale_report(
-    session: Session, lease_id: int, lease: Lease | None, worker: Worker, *, now: datetime, data: dict[str, object]
+    session: Session, lease_id: int, lease: Lease | None, worker: Worker, *, now: datetime, data: Mapping[str, object]
 ) -> None:
     """Keep what a refused report said (FT-03)."""
     events.record(

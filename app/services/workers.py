@@ -12,7 +12,7 @@ from app.db import workers as workers_sql
 from app.db.tables import Lease, Pool, Worker
 from app.domain.errors import BadRequest, Conflict, Forbidden
 from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
-from app.domain.workers import Phase, WorkerState, project
+from app.domain.workers import Phase, Transport, WorkerState, project
 from app.schemas.segments import Progress
 from app.schemas.workers import (
     PROTOCOL,
@@ -137,7 +137,8 @@ def mark_offline(yard: Yard, limit: int) -> int:
 def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime]:
     now = yard.store.now(session)
     pool = session.get(Pool, hello.pool)
-    if pool is None or pool.org_id not in {None, caller.org_id} or (pool.org_id is None and not caller.operator):
+    open_to = pool is not None and (pool.org_id == caller.org_id or (pool.org_id is None and caller.operator))
+    if not open_to and hello.transport is not Transport.CONTROL:
         raise BadRequest(
             f"no pool {hello.pool!r} is open to this key. Create it: gpuyard pool create {hello.pool}",
             code="unknown_pool",

@@ -3,9 +3,9 @@
 Two beats, two control workers and a late tick are harmless: within 0.8 of a period the second one finds the row moved.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-import time
 
 from app.db import sweeps as sweeps_sql
 from app.services.context import Yard

@@ -1,0 +1,1 @@
+"""The agent inside a control worker: its lease loop, its heartbeat and its sweeps. Imported by tasks.control."""

@@ -1,0 +1,60 @@
+"""The control worker's agent: takes control work under leases, renews them, and runs the sweeps (PROTOCOL 6).
+
+It stops in this order: the work threads (each ends its job, or leaves it to the next holder), the sweeper, the
+heartbeat. Every write of control work is fenced by its lease, so a thread that outlives its lease changes nothing.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from uuid import uuid4
+
+from app.control.beats import Beats
+from app.control.sweeper import Sweeper
+from app.control.work import Work
+from app.services.context import Yard
+
+log = logging.getLogger(__name__)
+
+
+class ControlAgent:
+    """One control worker over a yard. `periods` maps each sweep to how often it runs, in seconds."""
+
+    def __init__(self, yard: Yard, *, periods: Mapping[str, float], threads: int = 2) -> None:
+        self.name = f"control-{socket.gethostname()}-{os.getpid()}"
+        self._stopping = threading.Event()
+        self._beats = Beats(yard, name=self.name, boot_id=uuid4().hex, stopping=self._stopping)
+        self._work = [Work(yard, self._beats, self._stopping) for _ in range(threads)]
+        self._sweeper = Sweeper(yard, periods=periods, runner=self.name, stopping=self._stopping)
+        self._threads = [
+            *(threading.Thread(target=work.run, name=f"control-work-{n}") for n, work in enumerate(self._work)),
+            threading.Thread(target=self._sweeper.run, name="sweeper"),
+            threading.Thread(target=self._beats.run, name="control-heartbeat"),
+        ]
+        for thread in self._threads:
+            thread.daemon = True
+
+    def start(self) -> None:
+        """Start the threads. They wait for the database and its first org by themselves."""
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Say that there may be control work; whichever thread is free looks."""
+        for work in self._work:
+            work.wake()
+
+    def sweep(self, name: str) -> None:
+        """Say that it is time for a sweep. An unknown name is ignored: anybody may forge a message."""
+        self._sweeper.tick(name)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Stop, for at most about `timeout` seconds."""
+        self._stopping.set()
+        self.wake()
+        self._sweeper.tick("")
+        for thread in self._threads:
+            thread.join(timeout)
+        self._beats.bye()

@@ -1,0 +1,64 @@
+"""The one thread that runs sweeps, so that neither control work nor a slow pass of another keeps dead leases alive.
+
+Beat's tick is the trigger. When no pass of a sweep ran for three periods, for whatever reason, this loop runs it.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Mapping
+
+from app.services.context import Yard
+from app.sweeps.election import overdue, run_pass
+
+log = logging.getLogger(__name__)
+
+
+class Sweeper:
+    """Runs elected passes. `periods` maps each sweep to its period in seconds."""
+
+    def __init__(self, yard: Yard, *, periods: Mapping[str, float], runner: str, stopping: threading.Event) -> None:
+        self._yard = yard
+        self._periods = dict(periods)
+        self._runner = runner
+        self._stopping = stopping
+        self._ticks: queue.Queue[str] = queue.Queue(64)
+
+    def tick(self, name: str) -> None:
+        """Say that it is time for a sweep. A full queue drops the tick: the next one comes."""
+        try:
+            self._ticks.put_nowait(name)
+        except queue.Full:
+            log.debug("ticks come faster than passes run; %s is dropped", name)
+
+    def run(self) -> None:
+        """Run passes until told to stop."""
+        shortest = min(self._periods.values())
+        while not self._stopping.is_set():
+            try:
+                name = self._ticks.get(timeout=shortest)
+            except queue.Empty:
+                self._catch_up()
+            else:
+                self._pass(name)
+
+    def _catch_up(self) -> None:
+        try:
+            late = overdue(self._yard, self._periods)
+        except Exception as error:  # noqa: BLE001 - the database may be away; the next look is another chance
+            log.warning("cannot see when sweeps ran last: %s", error)
+            return
+        for name in late:
+            self._pass(name)
+
+    def _pass(self, name: str) -> None:
+        period = self._periods.get(name)
+        if period is None:
+            return
+        try:
+            counts = run_pass(self._yard, name, period, self._runner)
+        except Exception:
+            log.exception("a pass of %s failed; the next one starts afresh", name)
+            return
+        if counts is not None:
+            log.debug("%s: %s", name, dict(counts))

@@ -1,0 +1,57 @@
+"""The loop that takes control work: woken by a bell, and looking by itself every few seconds (PROTOCOL 6)."""
+
+import logging
+import threading
+from uuid import uuid4
+
+from app.control.beats import Beats
+from app.services import control
+from app.services.context import Yard
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+HELLO_SECONDS = 0.2
+
+
+class Work:
+    """One thread's worth of control work."""
+
+    def __init__(self, yard: Yard, beats: Beats, stopping: threading.Event) -> None:
+        self._yard = yard
+        self._beats = beats
+        self._stopping = stopping
+        self._bell = threading.Event()
+
+    def wake(self) -> None:
+        """Look now."""
+        self._bell.set()
+
+    def run(self) -> None:
+        """Take and do work until told to stop."""
+        while not self._stopping.is_set():
+            self._bell.clear()
+            try:
+                while not self._stopping.is_set() and self._one():
+                    pass
+            except Exception:
+                log.exception("control work could not be claimed")
+            self._bell.wait(LOOK_SECONDS if self._beats.worker_id else HELLO_SECONDS)
+
+    def _one(self) -> bool:
+        """Take one piece of work and do it; False when there was none."""
+        worker_id = self._beats.worker_id
+        if worker_id is None:
+            return False
+        grant = control.claim_control(self._yard, worker_id, uuid4().hex)
+        if grant is None:
+            return False
+        self._beats.hold(grant.lease_id)
+        try:
+            control.perform(self._yard, grant)
+        except Exception as error:
+            log.exception("%s of %s failed and will be tried again", grant.verb.value, grant.batch_id)
+            control.put_off(self._yard, grant, f"{type(error).__name__}: {error}")
+        finally:
+            self._beats.drop(grant.lease_id)
+        return True
