@@ -3,6 +3,7 @@
 from typing import Any
 
 from app.celery_base import YardCelery, beat_schedule, broker_option, log_as, settings_for_celery
+from app.control.bootstep import ControlStep
 from config.settings import ServerSettings, load
 
 # Sweeps have a thread of their own: control work must not keep dead workers' leases alive.
@@ -16,5 +17,6 @@ def _from_settings() -> dict[str, Any]:
     ) | beat_schedule(settings)
 
 
-app = YardCelery("gpuyard-control", from_settings=_from_settings, include=[])
+app = YardCelery("gpuyard-control", from_settings=_from_settings, include=["tasks.control", "tasks.sweeps"])
+app.steps["worker"].add(ControlStep)
 log_as("control", settings=ServerSettings)

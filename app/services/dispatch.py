@@ -21,6 +21,7 @@ from app.db import dispatch as dispatch_sql
 from app.db.store import DatabaseUnavailable
 from app.services import rings
 from app.services.context import Yard
+from config.celeryconfig import PUBLISHER_SOCKET_SECONDS, transport_options
 from config.queues import CONTROL, pool_queue
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,15 @@ QUEUE_SIZE = 1000
 COMPLAIN_SECONDS = 60
 STOP_COMMAND = "gpuyard_stop"
 _AWAY = (BrokerError, KombuError, RedisError, OSError, SQLAlchemyError, DatabaseUnavailable)
+
+
+def publisher(broker_url: str) -> Celery:
+    """Make a Celery app that only publishes. Its waits are bounded: a frozen broker holds one thread, briefly."""
+    app = Celery("gpuyard-ringer", set_as_current=False)
+    app.config_from_object("config.celeryconfig")
+    options = transport_options("gpuyard-ringer", socket_seconds=PUBLISHER_SOCKET_SECONDS)
+    app.conf.update(broker_url=broker_url, broker_transport_options=options)
+    return app
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ class Ringer:
 
     def _ring_control(self, yard: Yard, batch_id: str, quiet_seconds: float) -> None:
         for ring in rings.ring_control(yard, batch_id, quiet_seconds=quiet_seconds):
-            self._send("run_control", str(ring.job_id), CONTROL, f"{batch_id}:job{ring.job_id}:{ring.ring_no}")
+            self._send("run_control", f"job_{ring.job_id}", CONTROL, f"{batch_id}:job{ring.job_id}:{ring.ring_no}")
 
     def _ring_stop(self, yard: Yard, batch_id: str, _quiet_seconds: float) -> None:
         with yard.store.read() as session:

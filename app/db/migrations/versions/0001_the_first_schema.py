@@ -80,6 +80,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("put_at", sa.BigInteger(), nullable=True),
         sa.Column("unreferenced_at", sa.BigInteger(), nullable=True),
+        sa.Column("collected_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["org_id"], ["org.id"]),
         sa.PrimaryKeyConstraint("key"),
     )

@@ -1,0 +1,28 @@
+"""From settings to a control agent that is ready to start."""
+
+from app.control.agent import ControlAgent
+from app.db import schema
+from app.services.dispatch import Ringer, publisher
+from app.services.opening import open_yard
+from app.sweeps.election import SWEEPS
+from config.settings import ServerSettings, load
+
+
+def open_agent() -> ControlAgent:
+    """Open database, blobs and broker as the settings say. Raises SystemExit when the schema is not this version's."""
+    settings = load(ServerSettings)
+    yard = open_yard(settings)
+    try:
+        schema.check(yard.store)
+    except schema.SchemaMismatch as error:
+        raise SystemExit(f"gpuyard: {error}") from None
+    if settings.broker_url is not None:
+        yard = Ringer(publisher(settings.broker_url.get_secret_value())).start(yard)
+    return ControlAgent(yard, periods=periods(settings), threads=settings.control_threads)
+
+
+def periods(settings: ServerSettings) -> dict[str, float]:
+    """Give how often each sweep runs, in seconds."""
+    return {
+        name: settings.retention_sweep_seconds if name == "retention" else settings.sweep_seconds for name in SWEEPS
+    }
