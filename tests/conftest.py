@@ -9,26 +9,13 @@ from app.db.store import Store
 from tests.cluster import Cluster
 from tests.databases import Databases, PostgresDatabases, SqliteDatabases
 from tests.migrated import migrate
-
-HERE = Path(__file__).parent
-CLOSED_ROOMS = frozenset({"architecture", "config", "docs", "domain", "schemas"})
-"""Rooms whose tests open no network socket at all. Everybody else reaches this machine's loopback and no further."""
-LOOPBACK = ["127.0.0.1", "::1", "localhost"]
-
-UNIX_ROOMS = frozenset({"broker", "cli", "local"})
-"""Rooms that reach a broker by a unix socket, which pytest-socket takes for a foreign host: nothing is closed there."""
+from tests.sockets import close_by_room
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Close the sockets by room. A test's own marker (pytest-socket's) would win, and a review would ask why."""
-    for item in items:
-        room = item.path.relative_to(HERE).parts[0] if HERE in item.path.parents else ""
-        if room in CLOSED_ROOMS:
-            item.add_marker(pytest.mark.disable_socket)
-        elif room in UNIX_ROOMS:
-            item.add_marker(pytest.mark.enable_socket)
-        else:
-            item.add_marker(pytest.mark.allow_hosts(LOOPBACK))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Close sockets before any fixture of the test is made."""
+    close_by_room(item)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,9 @@ DISTRIBUTIONS = metadata.packages_distributions()
 def declared(*extras: str) -> set[str]:
     """Give the distributions that the project asks for by name with these extras."""
     lines = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
-    return {canonicalize_name(Requirement(line).name) for line in lines}
+    wanted = [Requirement(line) for line in lines]
+    # `celery[redis]` asks for redis by the name of celery's extra.
+    return {canonicalize_name(name) for requirement in wanted for name in (requirement.name, *requirement.extras)}
 
 
 def third_party(path: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""Unit tests open no socket, the other rooms reach this machine only; tried on a copy of the conftest."""
+"""Unit tests open no socket, the other rooms reach this machine only; tried on a suite of one test."""
 
 from pathlib import Path
 
@@ -7,10 +7,23 @@ import pytest
 pytest_plugins = ["pytester"]
 
 TESTS = Path(__file__).parents[1]
+CONFTEST = """
+import pytest
+from tests.sockets import close_by_room
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    close_by_room(item)
+"""
 PROBE = """
 import socket
 
 def test_it_reaches_out():
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind("there")
+        there.listen()
+        with socket.socket(socket.AF_UNIX) as here:
+            here.connect("there")
     with socket.socket() as there:
         there.bind(("127.0.0.1", 0))
         there.listen()
@@ -24,8 +37,8 @@ def test_it_reaches_out():
 
 def outcome(pytester: pytest.Pytester, room: str, monkeypatch: pytest.MonkeyPatch) -> str:
     tests = pytester.mkdir("tests")
-    for name in ("conftest.py", "cluster.py", "databases.py"):
-        (tests / name).write_text((TESTS / name).read_text())
+    (tests / "sockets.py").write_text((TESTS / "sockets.py").read_text())
+    (tests / "conftest.py").write_text(CONFTEST)
     folder = tests / room
     folder.mkdir()
     (folder / "test_probe.py").write_text(PROBE)
