@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 from app.control.beats import Beats
-from app.control.sweeper import Sweeper
 from app.control.work import Work
 from app.services.context import Yard
+from app.sweeps.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 

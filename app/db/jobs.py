@@ -103,3 +103,18 @@ def totals(session: Session, batch_id: str) -> tuple[int, int, dict[str, int]]:
     )
     completed, failed, *tokens = (int(value) for value in session.execute(query).one())
     return completed, failed, dict(zip(columns[2:], tokens, strict=True))
+
+
+def control_waits(session: Session, *, since: datetime) -> bool:
+    """Tell whether a piece of control work is queued that was due before `since`."""
+    query = (
+        select(Job.id)
+        .where(
+            col(Job.kind) == JobKind.CONTROL,
+            col(Job.state) == JobState.QUEUED,
+            col(Job.created_at) <= since,
+            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= since),
+        )
+        .limit(1)
+    )
+    return session.exec(query).first() is not None
