@@ -1,0 +1,75 @@
+"""What an API process does beside answering: it says that heartbeats can be heard, and stands in for who is away.
+
+Three threads that end with the process: presence (PROTOCOL 4), the degraded sweeper, which stays quiet while passes run
+elsewhere (PROTOCOL 6), and the stand-in for control workers.
+"""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+from app.services import presence, standin
+from app.services.context import Yard
+from app.sweeps.sweeper import Sweeper
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+STAND_IN_SECONDS = 600.0
+"""A stand-in works for so long, and is started again if it is needed still."""
+
+
+class Duties:
+    """The side work of one API process. `periods` maps each sweep to its period in seconds."""
+
+    def __init__(self, yard: Yard, *, periods: Mapping[str, float], runner: str) -> None:
+        self._yard = yard
+        self._stopping = threading.Event()
+        self._sweeper = Sweeper(yard, periods=periods, runner=runner, stopping=self._stopping)
+        self._threads = [
+            threading.Thread(target=self._say_present, name="presence", daemon=True),
+            threading.Thread(target=self._sweeper.run, name="degraded-sweeper", daemon=True),
+            threading.Thread(target=self._stand_in, name="control-stand-in", daemon=True),
+        ]
+
+    def start(self) -> None:
+        """Start; the first tick is written before this returns, so that nothing expires for our own absence."""
+        presence.tick(self._yard)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Stop, for at most about `timeout` seconds."""
+        self._stopping.set()
+        self._sweeper.tick("")
+        for thread in self._threads:
+            thread.join(timeout)
+
+    def _say_present(self) -> None:
+        while not self._stopping.wait(self._yard.timing.renew_seconds):
+            try:
+                gap = presence.tick(self._yard)
+            except Exception as error:  # noqa: BLE001 - a database that is away comes back, and then the gap is added
+                log.warning("the presence tick was not written: %s", error)
+                continue
+            if gap is not None:
+                log.warning("nobody heard heartbeats for %.0f s; every lease was given that time", gap.total_seconds())
+
+    def _stand_in(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            try:
+                needed = standin.needed(self._yard)
+            except Exception as error:  # noqa: BLE001 - same
+                log.warning("cannot see whether control work waits: %s", error)
+                continue
+            if needed:
+                log.warning("no control worker is alive and work waits: this process starts one")
+                self._run_stand_in()
+
+    def _run_stand_in(self) -> None:
+        """Run a control worker as a child; it ends when its standard input does, so with us at the latest."""
+        child = subprocess.Popen([sys.executable, "-m", "app.control"], stdin=subprocess.PIPE)
+        self._stopping.wait(STAND_IN_SECONDS)
+        child.communicate()
