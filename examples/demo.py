@@ -36,7 +36,7 @@ def gpuyard_up(folder: Path) -> Iterator[dict[str, str]]:
     Raises DemoFailed when it ends by itself or is not ready in time.
     """
     ready, log = folder / "ready.json", folder / "up.log"
-    command = [Path(sys.executable).with_name("gpuyard"), "up", "--data", folder / "data", "--port", "0"]
+    command = [sys.executable, "-m", "app.cli.main", "up", "--data", folder / "data", "--port", "0"]
     command += ["--runtime", "local", "--ready-file", ready]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)  # noqa: S603 - our own command
