@@ -12,6 +12,8 @@ from config.queues import DEAD, declare
 
 # A job on a GPU machine is a subprocess or HTTP calls: no fork after CUDA started, no daemonic children.
 worker_pool: Final = "threads"
+# Celery's own dies of a forged message.
+worker_consumer: Final = "app.celery_consumer:SturdyConsumer"
 worker_prefetch_multiplier: Final = 1
 # A busy worker leaves the next message in the queue, for an idle one.
 worker_disable_prefetch: Final = True

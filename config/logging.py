@@ -18,6 +18,8 @@ _SECRETS = (
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@\"']*):[^\s/@\"']+@"), r"\1:***@"),
 )
 
+LINE_CHARACTERS = 16_384
+
 
 def redact(text: str) -> str:
     """`text` without API keys, bearer tokens and passwords of URLs."""
@@ -30,8 +32,12 @@ class RedactingFormatter(structlog.stdlib.ProcessorFormatter):
     """Redacts the finished line, so that tracebacks, libraries' messages and bound values are covered alike."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render and redact."""
-        return redact(super().format(record))
+        """Render, redact and cut: a forged message may be megabytes long, and an exception may quote it."""
+        line = super().format(record)
+        if len(line) <= LINE_CHARACTERS:
+            return redact(line)
+        # Redacted with what follows the cut, or half a secret would stand at its edge.
+        return redact(line[: 2 * LINE_CHARACTERS])[:LINE_CHARACTERS] + f"… ({len(line)} characters)"
 
 
 def configure(process: str, *, level: str = "INFO", as_json: bool = False, file: Path | None = None) -> None:
@@ -50,7 +56,14 @@ def configure(process: str, *, level: str = "INFO", as_json: bool = False, file:
     renderer: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=file is None and sys.stderr.isatty(), timestamp_key="at")]
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=file is None and sys.stderr.isatty(),
+                timestamp_key="at",
+                # The default prints every frame's local variables: users' rows, and keys in forms nobody redacts.
+                exception_formatter=structlog.dev.plain_traceback,
+            )
+        ]
     )
     handler: logging.Handler = logging.StreamHandler(sys.stderr) if file is None else logging.FileHandler(file)
     handler.setFormatter(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from config.logging import configure, redact
+from config.logging import LINE_CHARACTERS, configure, redact
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +51,35 @@ def test_a_secret_in_a_traceback_of_a_library_is_redacted_too(tmp_path: Path) ->
     assert "pa55" not in line
     assert "abcdefgh" not in line
     assert "ConnectionError" in json.loads(line)["exception"]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_traceback_shows_no_local_variable(tmp_path: Path, as_json: bool) -> None:
+    configure("worker", as_json=as_json, file=tmp_path / "log")
+
+    def handle(row: str) -> None:
+        _local = row.upper()
+        raise KeyError("missing")
+
+    try:
+        handle("a user's row")
+    except KeyError:
+        structlog.get_logger("ours").exception("failed")
+
+    text = (tmp_path / "log").read_text()
+    assert "KeyError" in text
+    assert "USER'S ROW" not in text
+
+
+def test_a_line_has_a_bound_and_no_secret_at_its_edge(tmp_path: Path) -> None:
+    configure("worker", as_json=True, file=tmp_path / "log")
+    url = "redis://user:pa55word@broker"
+    logging.getLogger("celery").error("%s%s%s", "x" * (LINE_CHARACTERS - 40), url, "y" * 20_000_000)
+
+    text = (tmp_path / "log").read_text()
+    assert len(text) < LINE_CHARACTERS + 100
+    assert "pa55" not in text
+    assert "(200" in text
 
 
 def test_every_line_has_one_shape_and_carries_what_is_bound(tmp_path: Path) -> None:

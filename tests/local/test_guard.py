@@ -82,9 +82,11 @@ def test_a_guard_that_was_killed_is_replaced_and_its_successor_knows_all(
 
     guard.check()
     assert guard._process is not first
-    guard.close()
+    os.close(guard._pipe)
 
     until(lambda: child.poll() is not None, seconds=3)
+    assert guard._process is not None
+    assert guard._process.wait(timeout=3) == 0
 
 
 def test_a_child_that_was_waited_for_is_never_signalled_again(tmp_path: Path) -> None:

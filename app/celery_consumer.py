@@ -1,0 +1,55 @@
+"""A Celery consumer that a forged message cannot end.
+
+Celery 5.7 checks a message's headers and not its shape: a body of `[]` is an unrecoverable error that ends the worker,
+which hands the message back, so that it ends every worker of the pool in turn; an item of the list that is no JSON
+ends one worker. Whoever can ring (REQUIREMENTS: a stolen worker's broker account) could stop a pool that way.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from celery.worker.consumer import Consumer
+
+log = logging.getLogger(__name__)
+
+# What Celery and kombu raise over content, as opposed to the broker's own errors.
+CONTENT_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
+
+
+class SturdyConsumer(Consumer):
+    """Drops what it cannot read, with a line in the log."""
+
+    loop: Callable[..., Any]
+    connection_errors: tuple[type[BaseException], ...]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.loop = _reconnecting(self.loop)
+
+    def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
+        """Celery's handler; a message it stumbles over is rejected for good."""
+        handle = super().create_task_handler(*args, **options)
+
+        def handle_or_drop(message: Any) -> Any:
+            try:
+                return handle(message)
+            except CONTENT_ERRORS as error:
+                log.warning("message dropped: %s", type(error).__name__)
+                message.reject_log_error(log, self.connection_errors)
+                return None
+
+        return handle_or_drop
+
+
+def _reconnecting(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """`loop`, with an item that is no message at all answered by a new connection: it left its list already."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        try:
+            return loop(*args, **options)
+        except CONTENT_ERRORS as error:
+            log.warning("an item of a queue was no message", exc_info=True)
+            raise ConnectionResetError("the queue held what is no message") from error
+
+    return run
