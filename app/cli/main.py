@@ -10,6 +10,7 @@ import typer
 
 from app.cli import config
 from app.cli.errors import CliError
+from app.cli.serve import migrate, serve
 from app.cli.up import up
 from app.local.broker import BrokerError
 from app.local.locks import FolderTaken
@@ -18,6 +19,8 @@ from config.sources import SettingsError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(up)
+app.command()(serve)
+app.command()(migrate)
 app.add_typer(config.app, name="config")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, literal, literal_column, or_, text
+from sqlalchemy import ColumnElement, func, insert, literal, literal_column, not_, or_, text
 from sqlmodel import Session, col, select
 
 from app.db.tables import Event
@@ -64,3 +64,9 @@ def after(
 def last_seq(session: Session) -> int:
     """Give the cursor that stands behind every event so far."""
     return session.exec(select(func.max(Event.seq)).where(settled(session, col(Event.txid)))).one() or 0
+
+
+def unsettled(session: Session, subject: str) -> bool:
+    """Tell whether a subject has events that no cursor may pass yet."""
+    query = select(Event.seq).where(col(Event.subject) == subject, not_(settled(session, col(Event.txid))))
+    return session.exec(query.limit(1)).first() is not None

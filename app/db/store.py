@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
@@ -66,8 +67,8 @@ class Store:
         with self._connected(), Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
                 session.connection().exec_driver_sql("BEGIN")
+            # Closed and not rolled back: a rollback would expire what was read, and callers hand it on.
             yield session
-            session.rollback()
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Run `work` in a writing transaction, and again (up to 5 times) when the database chose it as a victim."""
@@ -98,6 +99,8 @@ class Store:
     def _connected(self) -> Iterator[None]:
         try:
             yield
+        except PoolTimeout as error:
+            raise DatabaseUnavailable(f"no connection to the database came free: {error}") from error
         except OperationalError as error:
             if error.connection_invalidated or _is_away(error):
                 raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error

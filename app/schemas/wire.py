@@ -1,6 +1,8 @@
 """The base of every wire type, and the types all rooms share."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from app.domain.rows import Usage
 
@@ -9,6 +11,10 @@ class Wire(BaseModel):
     """A message between the two sides. Unknown keys are ignored, so two versions understand each other."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]
+"""A name or id from outside, for looking something up: no database takes a NUL in it."""
 
 
 class UsageCounts(Wire):

@@ -17,7 +17,8 @@ from app.schemas.wire import Wire
 PROTOCOL = 1
 """The wire's version. A worker of another one is refused with 426."""
 
-WorkerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+WORKER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+WorkerName = Annotated[str, StringConstraints(pattern=WORKER_NAME)]
 Opaque = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 

@@ -93,9 +93,13 @@ class Caller:
         """How events name the caller."""
         return f"token:{self.token_id}" if self.token_id else self.name
 
+    def has(self, scope: str) -> bool:
+        """Tell whether one of the caller's scopes grants `scope`."""
+        return any(scope in IMPLIED[held] for held in self.scopes if held in IMPLIED)
+
     def need(self, scope: str) -> None:
         """Raise Forbidden unless one of the caller's scopes grants `scope`."""
-        if not any(scope in IMPLIED[held] for held in self.scopes if held in IMPLIED):
+        if not self.has(scope):
             raise Forbidden(
                 f"this key has the scopes {', '.join(sorted(self.scopes))} and needs {scope}. "
                 f"Create one that has it: gpuyard token create NAME --scope {scope}",

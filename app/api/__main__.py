@@ -1,0 +1,96 @@
+"""`python -m app.api`: what `gpuyard serve` starts. `migrate` as its argument brings the schema up, and ends."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from app.api.main import begin, create_app
+from app.db import schema
+from app.db.schema import SchemaMismatch
+from app.db.store import DatabaseUnavailable, Store
+from app.services import beginnings, tokens
+from app.services.opening import open_yard
+from config.logging import configure
+from config.settings import ServerSettings, load
+from config.sources import SettingsError
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than any client of ours keeps an idle connection: a call into a closing one is a call lost."""
+STOP_SECONDS = 10
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; gives the exit code."""
+    asked = _parser().parse_args(arguments)
+    given = {name: getattr(asked, name) for name in ("host", "port", "tls_cert", "tls_key")}
+    try:
+        settings = load(ServerSettings, cli={name: value for name, value in given.items() if value is not None})
+        if asked.verb == "migrate":
+            return _migrate(settings)
+        configure("api", level=settings.log_level, as_json=settings.log_json)
+        _prepare(settings, init=asked.init)
+    except (SettingsError, SchemaMismatch, DatabaseUnavailable) as error:
+        print(f"gpuyard: {error}", file=sys.stderr)  # noqa: T201 - a command's own words
+        return 1
+    return _serve(settings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuyard serve", description="The API and its schema.")
+    parser.add_argument("verb", nargs="?", choices=("serve", "migrate"), default="serve")
+    parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--tls-cert", type=Path)
+    parser.add_argument("--tls-key", type=Path)
+    return parser
+
+
+def _migrate(settings: ServerSettings) -> int:
+    store = Store(settings.database_url.get_secret_value())
+    try:
+        print(f"gpuyard: the schema is at revision {schema.migrate(store)}")  # noqa: T201
+    finally:
+        store.close()
+    return 0
+
+
+def _prepare(settings: ServerSettings, *, init: bool) -> None:
+    """Find out now, in one line, what would stop the server; make the first key when asked to."""
+    yard = open_yard(settings)
+    try:
+        begin(yard, settings)
+        secret = tokens.new_secret()
+        if init and beginnings.first_key(yard, secret):
+            print(f"gpuyard: the first admin key, shown once: {secret}", flush=True)  # noqa: T201
+        elif init:
+            print("gpuyard: there are keys already; none was made", flush=True)  # noqa: T201
+    finally:
+        yard.store.close()
+
+
+def _serve(settings: ServerSettings) -> int:
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings),
+            host=settings.host,
+            port=settings.port,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            proxy_headers=settings.tls == "proxy",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            access_log=False,
+            server_header=False,
+            log_config=None,
+        )
+    )
+    server.run()
+    return 0 if server.started else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""`/v1/batches` (OPENAI_CONTRACT 1.1 to 1.7)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+
+from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.schemas.batches import BatchObject, NewBatch
+from app.schemas.listing import Listing
+from app.services import batches
+
+MAX_BODY_BYTES = 1024 * 1024
+router = APIRouter(route_class=GuardedRoute, tags=["batches"], max_body_size=MAX_BODY_BYTES)
+
+Limit = Annotated[int, Query(ge=1, le=batches.MAX_BATCHES_LISTED)]
+RetryCount = Annotated[int, Header(alias="x-stainless-retry-count", ge=0, le=1000)]
+IdempotencyKey = Annotated[str | None, Header(max_length=255)]
+
+
+@router.post("/v1/batches")
+def create(
+    yard: TheYard,
+    caller: TheCaller,
+    wanted: NewBatch,
+    x_stainless_retry_count: RetryCount = 0,
+    idempotency_key: IdempotencyKey = None,
+) -> BatchObject:
+    """Make a batch."""
+    return batches.create(yard, caller, wanted, retry_count=x_stainless_retry_count, idempotency_key=idempotency_key)
+
+
+@router.get("/v1/batches")
+def listed(yard: TheYard, caller: TheCaller, after: str | None = None, limit: Limit = 20) -> Listing[BatchObject]:
+    """List batches, newest first."""
+    return batches.listed(yard, caller, after=after, limit=limit)
+
+
+@router.get("/v1/batches/{batch_id}")
+def retrieve(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
+    """Show a batch."""
+    return batches.retrieve(yard, caller, batch_id)

@@ -1,0 +1,116 @@
+"""Every error leaves in OpenAI's envelope, whoever raised it (OPENAI_CONTRACT 1.10)."""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from app.blobs.store import BlobMissing, BlobUnavailable
+from app.db.store import DatabaseUnavailable
+from app.domain.errors import BadRequest, Conflict, Refusal, TryLater
+
+RETRY_AFTER_SECONDS = 2
+E = TypeVar("E", bound=Exception)
+_log = logging.getLogger("gpuyard.api")
+_HTTP_CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer for every exception that is somebody's answer; what is left is our bug and ends in `bug`."""
+    app.add_exception_handler(Refusal, _refusal)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(DatabaseUnavailable, _away)
+    app.add_exception_handler(BlobUnavailable, _away)
+    app.add_exception_handler(BlobMissing, _content_lost)
+
+
+def envelope(
+    status: int,
+    message: str,
+    *,
+    kind: str = "invalid_request_error",
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Write an error. The JSON is ASCII, so whatever a caller sent can be quoted back."""
+    body = json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    return Response(body, status, headers=dict(headers or {}), media_type="application/json")
+
+
+def of_refusal(refusal: Refusal) -> Response:
+    """Write a use case's *no*. A 409 says that trying again does not help: the SDK would."""
+    headers = {}
+    if isinstance(refusal, Conflict):
+        headers["x-should-retry"] = "false"
+    if isinstance(refusal, TryLater):
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    return envelope(
+        refusal.status, refusal.message, kind=refusal.kind, code=refusal.code, param=refusal.param, headers=headers
+    )
+
+
+def bug(request_id: str) -> Response:
+    """Write what a caller hears of a bug: enough to find it in the log."""
+    message = f"gpuyard met a bug while it answered this; the log has it under {request_id}"
+    return envelope(500, message, kind="server_error", code="internal_error")
+
+
+def refusal_of(problem: Mapping[str, Any]) -> BadRequest:
+    """Turn one of pydantic's errors into a refusal that names the argument as the caller wrote it."""
+    where = [str(part) for part in problem["loc"] if part not in {"body", "query", "path", "header"}]
+    param = where[0] if where else None
+    if problem["type"] == "json_invalid":
+        return BadRequest("We could not parse the JSON body of your request.", code="invalid_json")
+    if problem["type"] == "missing" and param is not None:
+        return BadRequest(
+            f"Missing required parameter: '{'.'.join(where)}'.", code="missing_required_parameter", param=param
+        )
+    if param is None:
+        return BadRequest(
+            "This call takes a JSON object as its body, sent with `Content-Type: application/json`.",
+            code="invalid_body",
+        )
+    return BadRequest(f"Invalid value for '{'.'.join(where)}': {problem['msg']}.", code="invalid_value", param=param)
+
+
+async def _refusal(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature
+    return of_refusal(_as(Refusal, error))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    return of_refusal(refusal_of(_as(RequestValidationError, error).errors()[0]))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    http = _as(HTTPException, error)
+    messages = {
+        404: f"Invalid URL ({request.method} {request.url.path})",
+        405: f"Not allowed to {request.method} on {request.url.path}",
+        413: "The request's body is too large.",
+    }
+    message = messages.get(http.status_code, str(http.detail))
+    return envelope(http.status_code, message, code=_HTTP_CODES.get(http.status_code), headers=http.headers)
+
+
+async def _away(request: Request, error: Exception) -> Response:
+    _log.warning("%s %s: %s", request.method, request.url.path, error)
+    part = "database" if isinstance(error, DatabaseUnavailable) else "store of contents"
+    message = f"the {part} is away for the moment; nothing was changed"
+    return of_refusal(TryLater(message, code="unavailable"))
+
+
+async def _content_lost(request: Request, error: Exception) -> Response:
+    _log.error("%s %s: %s", request.method, request.url.path, error)
+    return envelope(404, "the content of this file is gone", code="content_missing")
+
+
+def _as(kind: type[E], error: Exception) -> E:
+    if not isinstance(error, kind):
+        raise TypeError(kind) from error
+    return error

@@ -1,0 +1,67 @@
+"""The door of every route: the key is looked at before a byte of the body is read."""
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from app.api.access import scopes_of
+from app.domain.errors import BadRequest, Forbidden, NotFound
+from app.services import tokens
+from app.services.context import Caller, Yard
+
+
+class GuardedRoute(APIRoute):
+    """A route that only calls its function for a caller with one of the scopes that app.api.access names."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Wrap FastAPI's handler, which would read the body first."""
+        handle = super().get_route_handler()
+        scopes = scopes_of(self.methods or set(), self.path)
+
+        async def guarded(request: Request) -> Response:
+            _refuse_nul(request)
+            if scopes:
+                request.state.caller = await run_in_threadpool(_admit, request, scopes)
+            return await handle(request)
+
+        return guarded
+
+
+async def _yard(request: Request) -> Yard:
+    yard: Yard = request.app.state.yard
+    return yard
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+# Both are coroutines because FastAPI would send a plain function to a thread for each.
+TheYard = Annotated[Yard, Depends(_yard)]
+TheCaller = Annotated[Caller, Depends(_caller)]
+
+
+def _admit(request: Request, scopes: tuple[str, ...]) -> Caller:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    caller = tokens.authenticate(request.app.state.yard, secret.strip() if scheme.lower() == "bearer" else None)
+    if caller.token_id is not None:
+        request.app.state.used_tokens.add(caller.token_id)
+    if not any(caller.has(scope) for scope in scopes):
+        raise Forbidden(
+            f"this key has the scopes {', '.join(sorted(caller.scopes))} and needs {' or '.join(scopes)}. "
+            f"An admin makes one with: gpuyard token create NAME --scope {scopes[0]}",
+            code="missing_scope",
+        )
+    return caller
+
+
+def _refuse_nul(request: Request) -> None:
+    """No id and no argument of a query holds a NUL, and no database takes one."""
+    if any("\0" in str(value) for value in request.path_params.values()):
+        raise NotFound("there is no object of that name", code="not_found")
+    if "%00" in request.url.query:
+        raise BadRequest("a query's argument holds a NUL", code="invalid_value")

@@ -1,0 +1,102 @@
+"""The API process: `uvicorn --factory app.api.main:create_app`, or `gpuyard serve`."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from app.api import batches, errors, events, files, health, models, pools, tokens, worker_views, workers
+from app.api.request_ids import RequestIds
+from app.db import schema
+from app.schemas.pools import NewPool
+from app.services import beginnings
+from app.services import tokens as tokens_service
+from app.services.context import Yard
+from app.services.opening import open_yard
+from config.pools import PoolSettings
+from config.settings import ServerSettings, load
+
+ROUTERS = (
+    health.router,
+    files.router,
+    batches.router,
+    events.router,
+    models.router,
+    pools.router,
+    worker_views.router,
+    tokens.router,
+    workers.router,
+    workers.hand_ins,
+)
+USED_SECONDS = 60
+"""`last_used_at` of tokens is stored this often, off the path of their calls."""
+_log = logging.getLogger("gpuyard.api")
+
+
+def create_app(settings: ServerSettings | None = None) -> FastAPI:
+    """Build the app. Database and contents are opened when the server starts it, and closed when it stops."""
+    found = settings if settings is not None else load(ServerSettings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yard = open_yard(found)
+        try:
+            await run_in_threadpool(begin, yard, found)
+            app.state.yard = yard
+            app.state.used_tokens = set()
+            noting = asyncio.create_task(_note_used_tokens(app))
+            yield
+            noting.cancel()
+            await _note_used_tokens_now(app)
+        finally:
+            yard.store.close()
+
+    app = FastAPI(title="gpuyard", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.add_middleware(RequestIds)
+    errors.add_handlers(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def begin(yard: Yard, settings: ServerSettings) -> None:
+    """Make sure that the database is one to serve. Raises SchemaMismatch, whose message names the command to run."""
+    schema.check(yard.store)
+    if settings.bootstrap_token is not None:
+        beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())
+    declared = {name: _declared(name, pool) for name, pool in settings.pools.items()}
+    named = next((name for name, pool in settings.pools.items() if pool.default), settings.pool)
+    beginnings.declare_pools(yard, declared, default=named)
+
+
+def _declared(name: str, pool: PoolSettings) -> NewPool:
+    """Give what the settings say of a pool, and nothing of what they leave out."""
+    said = pool.model_dump(exclude_none=True)
+    slots = {key: said[key] for key in ("batches", "runs", "agents", "evaluations") if key in said}
+    timing = {key: said[key] for key in ("renew_seconds", "grace_seconds", "toleration_seconds") if key in said}
+    wanted: dict[str, Any] = {key: said[key] for key in ("max_load", "min_memory_gb", "max_losses") if key in said}
+    if slots:
+        wanted["slots"] = slots
+    if timing:
+        wanted["timing"] = timing
+    return NewPool.model_validate(wanted | {"name": name})
+
+
+async def _note_used_tokens(app: FastAPI) -> None:
+    while True:
+        await asyncio.sleep(USED_SECONDS)
+        await _note_used_tokens_now(app)
+
+
+async def _note_used_tokens_now(app: FastAPI) -> None:
+    used, app.state.used_tokens = app.state.used_tokens, set()
+    try:
+        if used:
+            await run_in_threadpool(tokens_service.note_used, app.state.yard, used)
+    except Exception:  # noqa: BLE001 - this loop lives as long as the process
+        # Nothing depends on it, and the next minute's calls note it again.
+        _log.exception("tokens' last use was not stored")

@@ -1,0 +1,41 @@
+"""`/v1/tokens` and `/v1/orgs` (TK-01, TK-02, TK-14)."""
+
+from fastapi import APIRouter
+
+from app.api.batches import MAX_BODY_BYTES
+from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.schemas.listing import Listing
+from app.schemas.tokens import NewOrg, NewToken, OrgInfo, Token, TokenWithSecret
+from app.services import orgs, tokens
+
+router = APIRouter(route_class=GuardedRoute, tags=["tokens"], max_body_size=MAX_BODY_BYTES)
+
+
+@router.get("/v1/tokens")
+def listed(yard: TheYard, caller: TheCaller) -> Listing[Token]:
+    """List the org's tokens."""
+    return Listing(data=tokens.listed(yard, caller))
+
+
+@router.post("/v1/tokens")
+def create(yard: TheYard, caller: TheCaller, wanted: NewToken) -> TokenWithSecret:
+    """Make a token; its secret is in this answer and nowhere else."""
+    return tokens.create(yard, caller, wanted)
+
+
+@router.delete("/v1/tokens/{token_id}")
+def revoke(yard: TheYard, caller: TheCaller, token_id: str) -> Token:
+    """Revoke a token."""
+    return tokens.revoke(yard, caller, token_id)
+
+
+@router.get("/v1/orgs")
+def listed_orgs(yard: TheYard, caller: TheCaller) -> Listing[OrgInfo]:
+    """List all orgs; the operator only."""
+    return Listing(data=orgs.listed(yard, caller))
+
+
+@router.post("/v1/orgs")
+def create_org(yard: TheYard, caller: TheCaller, wanted: NewOrg) -> OrgInfo:
+    """Make an org; the operator only."""
+    return orgs.create(yard, caller, wanted)

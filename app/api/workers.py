@@ -1,0 +1,89 @@
+"""`/workers/*`: the workers' own routes (DESIGN 8, PROTOCOL 2 to 6). No answer of theirs ever holds a key."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from app.api.errors import refusal_of
+from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.domain.errors import BadRequest, TooLarge
+from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
+from app.schemas.segments import HandInAnswer, HandInHeader, Progress
+from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
+from app.services import claims, handins, leases, workers
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+MAX_HAND_IN_BYTES = 256 * 1024 * 1024
+router = APIRouter(route_class=GuardedRoute, tags=["worker protocol"], max_body_size=MAX_MESSAGE_BYTES)
+# Hand-ins have a bound of their own.
+hand_ins = APIRouter(route_class=GuardedRoute, tags=["worker protocol"])
+
+BootId = Annotated[str | None, Header(alias="x-gpuyard-boot-id", max_length=128)]
+
+
+@router.post("/workers/register")
+def register(yard: TheYard, caller: TheCaller, hello: Hello) -> Welcome:
+    """Take a worker in."""
+    return workers.register(yard, caller, hello)
+
+
+@router.post("/workers/{worker_id}/heartbeat")
+def heartbeat(yard: TheYard, caller: TheCaller, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
+    """Renew leases."""
+    return workers.heartbeat(yard, caller, worker_id, beat)
+
+
+@router.post("/workers/{worker_id}/bye", status_code=204)
+def bye(yard: TheYard, caller: TheCaller, worker_id: str, word: Bye) -> None:
+    """Let a worker go."""
+    workers.bye(yard, caller, worker_id, word)
+
+
+@router.post("/workers/claim")
+def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
+    """Grant leases."""
+    return claims.claim(yard, caller, request)
+
+
+@router.post("/workers/release")
+def release(yard: TheYard, caller: TheCaller, request: ReleaseRequest, boot_id: BootId = None) -> EndAnswer:
+    """Take leases back."""
+    return leases.release(yard, caller, request, boot_id=boot_id)
+
+
+@router.post("/workers/report-failure")
+def fail(yard: TheYard, caller: TheCaller, report: FailureReport, boot_id: BootId = None) -> EndAnswer:
+    """Take a failure."""
+    return leases.fail(yard, caller, report, boot_id=boot_id)
+
+
+@router.post("/workers/progress", status_code=204)
+def progress(yard: TheYard, caller: TheCaller, report: Progress, boot_id: BootId = None) -> None:
+    """Take live counts."""
+    workers.progress(yard, caller, report, boot_id=boot_id)
+
+
+@hand_ins.post("/workers/results")
+@hand_ins.post("/workers/upload-results")
+async def hand_in(yard: TheYard, caller: TheCaller, request: Request, boot_id: BootId = None) -> HandInAnswer:
+    """Take finished rows."""
+    header, body = await _read_hand_in(request)
+    return await run_in_threadpool(handins.hand_in, yard, caller, header, body, boot_id=boot_id)
+
+
+async def _read_hand_in(request: Request) -> tuple[HandInHeader, bytes]:
+    """Split a hand-in into its header line and the parts' bytes (app.schemas.segments)."""
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > MAX_HAND_IN_BYTES:
+            raise TooLarge(f"a hand-in has at most {MAX_HAND_IN_BYTES} bytes; send fewer rows", code="too_large")
+    line, newline, body = bytes(received).partition(b"\n")
+    if not newline:
+        raise BadRequest("a hand-in begins with one line of JSON", code="invalid_body")
+    try:
+        return HandInHeader.model_validate_json(line), body
+    except ValidationError as error:
+        raise refusal_of(dict(error.errors()[0])) from error

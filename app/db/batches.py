@@ -1,0 +1,162 @@
+"""Batches in SQL: finding, listing and counting them. Their states change in app.services.moves only."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import and_, func, or_, update
+from sqlmodel import Session, col, select
+
+from app.db.tables import Batch, Job, Lease, Segment
+from app.domain.batches import CLAIMABLE
+from app.domain.jobs import JobKind, JobState
+from app.domain.leases import LIVE
+from app.domain.rows import Usage
+
+_LIVE = sorted(LIVE)
+_CLAIMABLE = sorted(CLAIMABLE)
+_PACE_SEGMENTS = 64
+_COUNTED_BATCHES = 1000
+
+
+_NOTHING = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a batch's shards have stored so far."""
+
+    completed: int = 0
+    failed: int = 0
+    usage: Usage = _NOTHING
+
+
+def find(session: Session, batch_id: str, org_id: str) -> Batch | None:
+    """Find an org's batch."""
+    return session.exec(select(Batch).where(col(Batch.id) == batch_id, col(Batch.org_id) == org_id)).first()
+
+
+def page(session: Session, org_id: str, *, after_seq: int | None, limit: int) -> Sequence[Batch]:
+    """Read an org's batches behind a cursor, newest first."""
+    query = select(Batch).where(col(Batch.org_id) == org_id)
+    if after_seq is not None:
+        query = query.where(col(Batch.seq) < after_seq)
+    return session.exec(query.order_by(col(Batch.seq).desc()).limit(limit)).all()
+
+
+def seq_of(session: Session, batch_id: str, org_id: str) -> int | None:
+    """Give a batch's place in the order."""
+    return session.exec(select(Batch.seq).where(col(Batch.id) == batch_id, col(Batch.org_id) == org_id)).first()
+
+
+def tallies(session: Session, ids: Collection[str]) -> Mapping[str, Tally]:
+    """Sum the counts of the batches' shards."""
+    if not ids:
+        return {}
+    query = (
+        select(
+            Job.batch_id,
+            *(
+                func.coalesce(func.sum(column), 0)
+                for column in (
+                    col(Job.completed),
+                    col(Job.failed),
+                    col(Job.input_tokens),
+                    col(Job.cached_tokens),
+                    col(Job.output_tokens),
+                    col(Job.reasoning_tokens),
+                    col(Job.total_tokens),
+                )
+            ),
+        )
+        .where(col(Job.batch_id).in_(sorted(ids)), col(Job.kind) == JobKind.SHARD)
+        .group_by(col(Job.batch_id))
+    )
+    rows = session.execute(query).all()
+    return {row[0]: Tally(int(row[1]), int(row[2]), Usage(*(int(count) for count in row[3:]))) for row in rows}
+
+
+def workers_on(session: Session, ids: Collection[str]) -> Mapping[str, int]:
+    """Count the workers that hold live leases of the batches' shards."""
+    if not ids:
+        return {}
+    query = (
+        select(Job.batch_id, func.count(func.distinct(col(Lease.worker_id))))
+        .join(Lease, and_(col(Lease.job_id) == col(Job.id), col(Lease.state).in_(_LIVE)))
+        .where(col(Job.batch_id).in_(sorted(ids)), col(Job.kind) == JobKind.SHARD, col(Job.state) == JobState.LEASED)
+        .group_by(col(Job.batch_id))
+    )
+    return {batch_id: int(count) for batch_id, count in session.execute(query).all()}
+
+
+def pace(session: Session, batch_id: str, now: datetime) -> float | None:
+    """Give the rows a second over the last hand-ins (a bounded number), None before there were two."""
+    latest = (
+        select(Segment.stored_at, (col(Segment.completed) + col(Segment.failed)).label("rows"))
+        .where(col(Segment.batch_id) == batch_id)
+        .order_by(col(Segment.id).desc())
+        .limit(_PACE_SEGMENTS)
+    )
+    found = session.execute(latest).all()
+    # The oldest one only says when counting began: its rows were done before.
+    seconds = (now - found[-1][0]).total_seconds() if len(found) > 1 else 0
+    return sum(rows for _, rows in found[:-1]) / seconds if seconds > 0 else None
+
+
+def shard_errors(session: Session, batch_id: str, limit: int) -> Sequence[tuple[str, int, str | None]]:
+    """Give why shards of a batch failed: code, how many shards, one message."""
+    query = (
+        select(Job.error_code, func.count(), func.min(Job.error_message))
+        .where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD, col(Job.error_code).is_not(None))
+        .group_by(col(Job.error_code))
+        .order_by(func.count().desc(), col(Job.error_code))
+        .limit(limit)
+    )
+    return [(str(code), int(count), message) for code, count, message in session.execute(query).all()]
+
+
+def earlier(session: Session, batch: Batch) -> int:
+    """Count the claimable batches of the pool that stand before this one, up to a bound."""
+    before = or_(
+        col(Batch.rank) < batch.rank,
+        and_(col(Batch.rank) == batch.rank, col(Batch.expires_at) < batch.expires_at),
+        and_(
+            col(Batch.rank) == batch.rank, col(Batch.expires_at) == batch.expires_at, col(Batch.seq) < (batch.seq or 0)
+        ),
+    )
+    query = (
+        select(Batch.seq)
+        .where(col(Batch.pool) == batch.pool, col(Batch.state).in_(_CLAIMABLE), col(Batch.outcome).is_(None), before)
+        .limit(_COUNTED_BATCHES)
+    )
+    return session.exec(select(func.count()).select_from(query.subquery())).one()
+
+
+def retried(session: Session, *, token_id: str, digest: str, since: datetime, below: int) -> Batch | None:
+    """Lock the newest batch that a retried create may mean: young, not seen by its token, retried less often."""
+    query = (
+        select(Batch)
+        .where(
+            col(Batch.token_id) == token_id,
+            col(Batch.args_digest) == digest,
+            col(Batch.created_at) > since,
+            col(Batch.seen).is_(False),
+            col(Batch.retry_count) < below,
+        )
+        .order_by(col(Batch.seq).desc())
+        .limit(1)
+    )
+    return session.exec(query.with_for_update(key_share=True)).first()
+
+
+def by_idempotency_key(session: Session, *, token_id: str, key: str, since: datetime) -> Batch | None:
+    """Find the batch that a token made with an idempotency key."""
+    query = select(Batch).where(
+        col(Batch.token_id) == token_id, col(Batch.idempotency_key) == key, col(Batch.created_at) > since
+    )
+    return session.exec(query.order_by(col(Batch.seq).desc()).limit(1)).first()
+
+
+def mark_seen(session: Session, ids: Collection[str]) -> None:
+    """Note that the token that made these batches knows of them: no later create is a retry of theirs."""
+    session.execute(update(Batch).where(col(Batch.id).in_(sorted(ids)), col(Batch.seen).is_(False)).values(seen=True))

@@ -1,0 +1,63 @@
+"""Files in SQL. A file is seen by its own org only, until it is hidden or has expired (PROTOCOL 8)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, or_
+from sqlmodel import Session, col, select
+
+from app.db.tables import Batch, Blob, File
+from app.domain.batches import ENDED
+
+_ENDED = sorted(ENDED)
+
+
+def find(session: Session, file_id: str, *, org_id: str, now: datetime, lock: bool = False) -> File | None:
+    """Find a file that its org sees. `lock` keeps it from being deleted, or used by a new batch, meanwhile."""
+    query = select(File).where(col(File.id) == file_id, col(File.org_id) == org_id, _seen(now))
+    if lock:
+        query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
+    return session.exec(query).first()
+
+
+def content(session: Session, file_id: str, *, org_id: str | None, now: datetime) -> tuple[File, Blob] | None:
+    """Find a file and its blob. `org_id` None: whoever owns it, hidden or not (a worker reads under its lease)."""
+    query = select(File, Blob).join(Blob, col(Blob.key) == col(File.blob_key)).where(col(File.id) == file_id)
+    if org_id is not None:
+        query = query.where(col(File.org_id) == org_id, _seen(now))
+    return session.exec(query).first()
+
+
+def page(
+    session: Session,
+    org_id: str,
+    *,
+    now: datetime,
+    limit: int,
+    after_seq: int | None = None,
+    purpose: str | None = None,
+    ascending: bool = False,
+) -> Sequence[File]:
+    """Read the files behind a cursor in the order they were made, or newest first."""
+    query = select(File).where(col(File.org_id) == org_id, _seen(now))
+    if purpose is not None:
+        query = query.where(col(File.purpose) == purpose)
+    if after_seq is not None:
+        query = query.where(col(File.seq) > after_seq if ascending else col(File.seq) < after_seq)
+    order = col(File.seq).asc() if ascending else col(File.seq).desc()
+    return session.exec(query.order_by(order).limit(limit)).all()
+
+
+def seq_of(session: Session, file_id: str, org_id: str) -> int | None:
+    """Give a file's place in the order, deleted or not: a loop that deletes as it lists must go on."""
+    return session.exec(select(File.seq).where(col(File.id) == file_id, col(File.org_id) == org_id)).first()
+
+
+def in_use(session: Session, file_id: str) -> bool:
+    """Tell whether a batch that has not ended reads the file."""
+    query = select(Batch.id).where(col(Batch.input_file_id) == file_id, col(Batch.state).not_in(_ENDED)).limit(1)
+    return session.exec(query).first() is not None
+
+
+def _seen(now: datetime) -> ColumnElement[bool]:
+    return col(File.hidden_at).is_(None) & or_(col(File.expires_at).is_(None), col(File.expires_at) > now)

@@ -1,0 +1,66 @@
+"""Workers in SQL, for people who look at them; a worker's own life is in app.db.workers."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import func, or_
+from sqlmodel import Session, col, select
+
+from app.db.tables import Lease, Pool, Worker
+from app.domain.leases import LIVE
+from app.domain.workers import Transport, WorkerState
+
+MAX_LISTED = 10_000
+_LIVE = sorted(LIVE)
+
+
+def of_pool(session: Session, pool: str) -> Sequence[Worker]:
+    """Read a pool's workers that have not left."""
+    query = select(Worker).where(col(Worker.pool) == pool, col(Worker.state) != WorkerState.GONE)
+    return session.exec(query.order_by(col(Worker.id)).limit(MAX_LISTED)).all()
+
+
+def listed(session: Session, org_id: str | None, *, pool: str | None, gone: bool) -> Sequence[Worker]:
+    """Read an org's GPU workers (None: everybody's), by pool and name; those that left only on demand."""
+    query = select(Worker).where(col(Worker.transport) != Transport.CONTROL)
+    if org_id is not None:
+        query = query.where(col(Worker.org_id) == org_id)
+    if pool is not None:
+        query = query.where(col(Worker.pool) == pool)
+    if not gone:
+        query = query.where(col(Worker.state) != WorkerState.GONE)
+    return session.exec(query.order_by(col(Worker.pool), col(Worker.name)).limit(MAX_LISTED)).all()
+
+
+def find(session: Session, id_or_name: str, org_id: str | None) -> Worker | None:
+    """Find a worker by id or name; `org_id` None: of whatever org."""
+    query = select(Worker).where(or_(col(Worker.id) == id_or_name, col(Worker.name) == id_or_name))
+    if org_id is not None:
+        query = query.where(col(Worker.org_id) == org_id)
+    return session.exec(query.order_by(col(Worker.id)).limit(1)).first()
+
+
+def held_batches(session: Session, worker_ids: Collection[str]) -> Mapping[str, int]:
+    """Count the batches that each worker holds live leases of; workers without one are left out."""
+    if not worker_ids:
+        return {}
+    query = (
+        select(Lease.worker_id, func.count(func.distinct(col(Lease.batch_id))))
+        .where(col(Lease.worker_id).in_(sorted(worker_ids)), col(Lease.state).in_(_LIVE))
+        .group_by(col(Lease.worker_id))
+    )
+    return {worker_id: int(count) for worker_id, count in session.execute(query).all()}
+
+
+def serving(session: Session, org_id: str, seen_after: datetime) -> Sequence[Worker]:
+    """Read the workers heard from lately in pools that an org may use."""
+    query = (
+        select(Worker)
+        .join(Pool, col(Pool.name) == col(Worker.pool))
+        .where(
+            or_(col(Pool.org_id).is_(None), col(Pool.org_id) == org_id),
+            col(Worker.state) != WorkerState.GONE,
+            col(Worker.last_seen_at) > seen_after,
+        )
+    )
+    return session.exec(query.limit(MAX_LISTED)).all()

@@ -1,0 +1,131 @@
+"""Batches on OpenAI's wire, with gpuyard's additions (OPENAI_CONTRACT 1.2, 1.3). Times in Unix seconds."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from app.schemas.files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS
+from app.schemas.wire import Name, Wire
+
+ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+
+# Characters, not bytes: a key of 40 Japanese characters is a key of 40.
+MetadataKey = Annotated[str, StringConstraints(max_length=64)]
+MetadataValue = Annotated[str, StringConstraints(max_length=512)]
+
+
+class OutputExpiry(Wire):
+    """How long result files live, from when they are made."""
+
+    anchor: Literal["created_at"]
+    seconds: int = Field(ge=MIN_EXPIRY_SECONDS, le=MAX_EXPIRY_SECONDS)
+
+
+class NewBatch(Wire):
+    """The arguments of a create. `pool`, `priority` and `group` are ours: `extra_body` of the SDK."""
+
+    input_file_id: Name
+    endpoint: str
+    completion_window: str
+    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
+    output_expires_after: OutputExpiry | None = None
+    pool: Name | None = None
+    priority: int = Field(default=0, ge=0, le=9)
+    group: str | None = Field(default=None, max_length=128)
+
+
+class BatchError(Wire):
+    """One reason why validation failed. `line` counts from 1."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class BatchErrors(Wire):
+    """What a failed validation found."""
+
+    object: Literal["list"] = "list"
+    data: list[BatchError]
+
+
+class RequestCounts(Wire):
+    """Rows: all of them, those answered, those failed. While it runs only what is stored counts."""
+
+    total: int
+    completed: int
+    failed: int
+
+
+class InputDetails(Wire):
+    """Part of the usage."""
+
+    cached_tokens: int
+
+
+class OutputDetails(Wire):
+    """Part of the usage."""
+
+    reasoning_tokens: int
+
+
+class BatchUsage(Wire):
+    """Tokens of all rows answered."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class TopError(Wire):
+    """Why shards failed, the commonest first."""
+
+    code: str
+    count: int
+    message: str | None = None
+
+
+class YardView(Wire):
+    """What only gpuyard says of a batch. `waiting_reason` stands while no worker is on it."""
+
+    state: str
+    pool: str
+    priority: int
+    group: str | None
+    shards: int
+    workers: int
+    rows_per_second: float | None
+    eta_seconds: int | None
+    waiting_reason: str | None
+    top_errors: list[TopError]
+
+
+class BatchObject(Wire):
+    """A batch."""
+
+    id: str
+    object: Literal["batch"] = "batch"
+    endpoint: str
+    model: str | None
+    errors: BatchErrors | None
+    input_file_id: str
+    completion_window: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    in_progress_at: int | None
+    expires_at: int
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: RequestCounts
+    usage: BatchUsage | None
+    metadata: dict[str, str] | None
+    gpuyard: YardView

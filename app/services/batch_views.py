@@ -1,0 +1,146 @@
+"""A batch as its owner sees it: OpenAI's object with what gpuyard knows beside it (OPENAI_CONTRACT 1.2)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlmodel import Session
+
+from app.db import batches as batches_sql
+from app.db import worker_views as workers_sql
+from app.db.batches import Tally
+from app.db.tables import Batch, Pool
+from app.domain.batches import CLAIMABLE, ENDED, BatchState, Outcome, inner_state, wire_status
+from app.domain.rows import Usage
+from app.domain.waiting import why_waiting
+from app.schemas.batches import (
+    BatchErrors,
+    BatchObject,
+    BatchUsage,
+    InputDetails,
+    OutputDetails,
+    RequestCounts,
+    TopError,
+    YardView,
+)
+from app.schemas.wire import UsageCounts
+from app.services.context import Yard
+from app.services.eligibility import pool_rules, requirements, worker_view
+from app.services.pools import timing_of
+
+TOP_ERRORS = 5
+
+
+def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) -> list[BatchObject]:
+    """Put batches on the wire. Two queries for all that run, and two more for each of them."""
+    running = {batch.id for batch in batches if batch.state not in ENDED and batch.shards}
+    tallies = batches_sql.tallies(session, running)
+    workers = batches_sql.workers_on(session, running)
+    return [
+        _object(
+            batch,
+            tallies.get(batch.id, Tally()),
+            _yard_view(session, yard, batch, tallies.get(batch.id, Tally()), workers.get(batch.id, 0), now),
+        )
+        for batch in batches
+    ]
+
+
+def _object(batch: Batch, tally: Tally, view: YardView) -> BatchObject:
+    ended = batch.state in ENDED
+    return BatchObject(
+        id=batch.id,
+        endpoint=batch.endpoint,
+        model=batch.models[0] if len(batch.models) == 1 else None,
+        errors=BatchErrors.model_validate({"data": batch.errors}) if batch.errors else None,
+        input_file_id=batch.input_file_id,
+        completion_window=batch.completion_window,
+        status=wire_status(BatchState(batch.state), _outcome(batch)),
+        output_file_id=batch.output_file_id,
+        error_file_id=batch.error_file_id,
+        created_at=int(batch.created_at.timestamp()),
+        in_progress_at=_seconds(batch.in_progress_at),
+        expires_at=int(batch.expires_at.timestamp()),
+        finalizing_at=_seconds(batch.finalizing_at),
+        completed_at=_seconds(batch.completed_at),
+        failed_at=_seconds(batch.failed_at),
+        expired_at=_seconds(batch.expired_at),
+        cancelling_at=_seconds(batch.cancelling_at),
+        cancelled_at=_seconds(batch.cancelled_at),
+        request_counts=RequestCounts(
+            total=batch.total,
+            completed=(batch.completed or 0) if ended else tally.completed,
+            failed=(batch.failed or 0) if ended else tally.failed,
+        ),
+        usage=_usage(batch, tally, ended=ended),
+        metadata=batch.meta,
+        gpuyard=view,
+    )
+
+
+def _yard_view(session: Session, yard: Yard, batch: Batch, tally: Tally, workers: int, now: datetime) -> YardView:
+    runs = batch.state in CLAIMABLE and batch.outcome is None
+    pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
+    left = batch.total - tally.completed - tally.failed
+    return YardView(
+        state=inner_state(BatchState(batch.state), _outcome(batch)),
+        pool=batch.pool,
+        priority=9 - batch.rank,
+        group=batch.fair_group,
+        shards=batch.shards,
+        workers=workers,
+        rows_per_second=round(pace, 3) if pace is not None else None,
+        eta_seconds=round(left / pace) if pace else None,
+        waiting_reason=_waiting_reason(session, yard, batch, now) if runs and not workers else None,
+        top_errors=_top_errors(session, batch),
+    )
+
+
+def _waiting_reason(session: Session, yard: Yard, batch: Batch, now: datetime) -> str:
+    pool = session.get(Pool, batch.pool)
+    timing = timing_of(yard, pool)
+    present = workers_sql.of_pool(session, batch.pool)
+    held = workers_sql.held_batches(session, [worker.id for worker in present])
+    return why_waiting(
+        [worker_view(worker, now=now, timing=timing, held_batches=held.get(worker.id, 0)) for worker in present],
+        requirements(batch).values(),
+        pool=batch.pool,
+        rules=pool_rules(pool),
+        earlier=batches_sql.earlier(session, batch),
+    )
+
+
+def _top_errors(session: Session, batch: Batch) -> list[TopError]:
+    if batch.state == BatchState.FAILED:
+        codes = Counter(str(error["code"]) for error in batch.errors)
+        return [TopError(code=code, count=count) for code, count in codes.most_common(TOP_ERRORS)]
+    if not batch.shards:
+        return []
+    found = batches_sql.shard_errors(session, batch.id, TOP_ERRORS)
+    return [TopError(code=code, count=count, message=message) for code, count, message in found]
+
+
+def _usage(batch: Batch, tally: Tally, *, ended: bool) -> BatchUsage | None:
+    """Tokens so far, or as stored at the end; null for a batch that never ran."""
+    if batch.validated_at is None:
+        return None
+    usage = UsageCounts.model_validate(batch.usage or {}).to_domain() if ended else tally.usage
+    return _on_wire(usage)
+
+
+def _on_wire(usage: Usage) -> BatchUsage:
+    return BatchUsage(
+        input_tokens=usage.input_tokens,
+        input_tokens_details=InputDetails(cached_tokens=usage.cached_tokens),
+        output_tokens=usage.output_tokens,
+        output_tokens_details=OutputDetails(reasoning_tokens=usage.reasoning_tokens),
+        total_tokens=usage.total_tokens,
+    )
+
+
+def _outcome(batch: Batch) -> Outcome | None:
+    return Outcome(batch.outcome) if batch.outcome is not None else None
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return int(at.timestamp()) if at is not None else None

@@ -1,0 +1,196 @@
+"""Batches: made once however often their create is sent, shown, listed (PROTOCOL 9, OPENAI_CONTRACT 1.3)."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from sqlmodel import Session
+
+from app.db import batches as batches_sql
+from app.db import events, exclusive, pools
+from app.db import files as files_sql
+from app.db.tables import Batch, Job
+from app.domain.errors import BadRequest, Conflict, NotFound
+from app.domain.jobs import ControlVerb, JobKind
+from app.domain.windows import parse_window
+from app.schemas.batches import ENDPOINTS, BatchObject, NewBatch
+from app.schemas.listing import Listing
+from app.services import batch_views, ids
+from app.services.context import Caller, Yard
+
+RETRY_WINDOW = timedelta(minutes=2)
+"""For so long a retried create may be answered with the batch of its first try."""
+KEY_LIFE = timedelta(days=1)
+"""For so long an `Idempotency-Key` means the batch it made."""
+MAX_BATCHES_LISTED = 100
+
+
+def create(
+    yard: Yard, caller: Caller, wanted: NewBatch, *, retry_count: int = 0, idempotency_key: str | None = None
+) -> BatchObject:
+    """Make a batch with its validation as control work, or give the one that this same call has made before.
+
+    `retry_count` is the SDK's `x-stainless-retry-count`. Raises BadRequest for arguments that cannot be, Conflict for
+    an idempotency key that came with other arguments.
+    """
+    window = _window(wanted)
+    pool = wanted.pool if wanted.pool is not None else yard.default_pool
+    digest = args_digest(wanted, pool=pool)
+
+    def work(session: Session) -> tuple[BatchObject, bool]:
+        exclusive.hold(session, _locks(caller, digest, idempotency_key))
+        now = yard.store.now(session)
+        batch = _made_before(session, caller, digest, now, retry_count=retry_count, idempotency_key=idempotency_key)
+        new = batch is None
+        if batch is None:
+            batch = _insert(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
+            batch.args_digest = digest
+            batch.idempotency_key = idempotency_key
+            batch.retry_count = retry_count
+            session.add(batch)
+            session.flush()
+        return batch_views.show(session, yard, [batch], now)[0], new
+
+    shown, new = yard.store.run(work)
+    if new:
+        yard.bells.control(shown.id)
+    return shown
+
+
+def retrieve(yard: Yard, caller: Caller, batch_id: str) -> BatchObject:
+    """Show a batch. Raises NotFound."""
+    with yard.store.read() as session:
+        batch = batches_sql.find(session, batch_id, caller.org_id)
+        if batch is None:
+            raise _no_batch(batch_id)
+        shown = batch_views.show(session, yard, [batch], yard.store.now(session))[0]
+    _note_seen(yard, caller, [batch])
+    return shown
+
+
+def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = 20) -> Listing[BatchObject]:
+    """List the org's batches behind the batch `after`, newest first. Raises BadRequest for an unknown `after`."""
+    with yard.store.read() as session:
+        after_seq = None
+        if after is not None:
+            after_seq = batches_sql.seq_of(session, after, caller.org_id)
+            if after_seq is None:
+                raise BadRequest(f"No such Batch object: {after}", code="invalid_value", param="after")
+        found = batches_sql.page(session, caller.org_id, after_seq=after_seq, limit=limit + 1)
+        data = batch_views.show(session, yard, found[:limit], yard.store.now(session))
+    _note_seen(yard, caller, found[:limit])
+    return Listing(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(found) > limit,
+    )
+
+
+def args_digest(wanted: NewBatch, *, pool: str) -> str:
+    """Name the arguments of a create: equal calls have equal digests."""
+    arguments = wanted.model_dump() | {"pool": pool}
+    return sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
+
+
+def _window(wanted: NewBatch) -> timedelta:
+    if wanted.endpoint not in ENDPOINTS:
+        raise BadRequest(
+            f"Invalid value for 'endpoint': {wanted.endpoint!r} is none of {', '.join(ENDPOINTS)}.",
+            code="invalid_value",
+            param="endpoint",
+        )
+    try:
+        return parse_window(wanted.completion_window)
+    except ValueError as error:
+        message = f"Invalid value for 'completion_window': {wanted.completion_window[:40]!r}; {error}."
+        raise BadRequest(message, code="invalid_value", param="completion_window") from error
+
+
+def _locks(caller: Caller, digest: str, idempotency_key: str | None) -> list[str]:
+    keys = [f"create:{caller.token_id}:{digest}"]
+    return keys if idempotency_key is None else [*keys, f"create-key:{caller.token_id}:{idempotency_key}"]
+
+
+def _made_before(
+    session: Session,
+    caller: Caller,
+    digest: str,
+    now: datetime,
+    *,
+    retry_count: int,
+    idempotency_key: str | None,
+) -> Batch | None:
+    """Find the batch that an earlier try of this call made. Both locks are held."""
+    if caller.token_id is None:
+        return None
+    if idempotency_key is not None:
+        batch = batches_sql.by_idempotency_key(
+            session, token_id=caller.token_id, key=idempotency_key, since=now - KEY_LIFE
+        )
+        if batch is not None and batch.args_digest != digest:
+            message = "this Idempotency-Key made a batch with other arguments; use a new key for another batch"
+            raise Conflict(message, code="idempotency_key_reused")
+        return batch
+    if retry_count <= 0:
+        return None
+    batch = batches_sql.retried(
+        session, token_id=caller.token_id, digest=digest, since=now - RETRY_WINDOW, below=retry_count
+    )
+    if batch is not None:
+        batch.retry_count = retry_count
+        session.add(batch)
+    return batch
+
+
+def _insert(
+    session: Session, caller: Caller, wanted: NewBatch, *, pool: str, now: datetime, expires_at: datetime
+) -> Batch:
+    if pools.usable(session, pool, caller.org_id) is None:
+        names = ", ".join(known.name for known in pools.visible(session, caller.org_id))
+        raise BadRequest(f"No such pool: {pool}. There are: {names}", code="pool_not_found", param="pool")
+    # Locked, so that a delete either comes first and is seen here, or sees this batch.
+    file = files_sql.find(session, wanted.input_file_id, org_id=caller.org_id, now=now, lock=True)
+    if file is None:
+        message = f"No such File object: {wanted.input_file_id}"
+        raise BadRequest(message, code="file_not_found", param="input_file_id")
+    if file.purpose != "batch":
+        message = f"Invalid file purpose: {file.id} has the purpose {file.purpose!r}, a batch reads one of 'batch'."
+        raise BadRequest(message, code="invalid_file_purpose", param="input_file_id")
+    expiry = wanted.output_expires_after
+    batch = Batch(
+        id=ids.new("batch_"),
+        org_id=caller.org_id,
+        endpoint=wanted.endpoint,
+        completion_window=wanted.completion_window,
+        input_file_id=file.id,
+        pool=pool,
+        rank=9 - wanted.priority,
+        fair_group=wanted.group,
+        meta=wanted.metadata,
+        output_expires_seconds=expiry.seconds if expiry is not None else None,
+        open_jobs=1,
+        created_at=now,
+        expires_at=expires_at,
+        token_id=caller.token_id,
+    )
+    session.add(batch)
+    session.flush()
+    session.add(Job(kind=JobKind.CONTROL, verb=ControlVerb.VALIDATE, batch_id=batch.id, created_at=now))
+    data = {"pool": pool, "endpoint": wanted.endpoint}
+    events.record(
+        session, now=now, type="batch.created", subject=batch.id, actor=caller.actor, org_id=batch.org_id, data=data
+    )
+    return batch
+
+
+def _note_seen(yard: Yard, caller: Caller, batches: Sequence[Batch]) -> None:
+    """Note that a token knows of its batches, once: a create that looks the same is then another one."""
+    unseen = [batch.id for batch in batches if not batch.seen and batch.token_id == caller.token_id]
+    if unseen:
+        yard.store.run(lambda session: batches_sql.mark_seen(session, unseen))
+
+
+def _no_batch(batch_id: str) -> NotFound:
+    return NotFound(f"No such Batch object: {batch_id}", code="batch_not_found", param="id")

@@ -1,0 +1,82 @@
+"""Reading events by a cursor (PROTOCOL 9)."""
+
+from dataclasses import dataclass
+
+from app.db import batches as batches_sql
+from app.db import events as events_sql
+from app.db.tables import Event
+from app.domain.batches import ENDED
+from app.domain.errors import BadRequest, NotFound
+from app.schemas.events import EventObject
+from app.schemas.listing import Listing
+from app.services.context import Caller, Yard
+
+MAX_EVENTS_LISTED = 1000
+_MAX_SEQ = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Events of a batch behind a cursor; `last`: no more will ever come behind them."""
+
+    events: list[EventObject]
+    last: bool
+
+
+def listed(
+    yard: Yard, caller: Caller, *, after: str | None = None, subject: str | None = None, limit: int = 100
+) -> Listing[EventObject]:
+    """List the org's events behind the cursor, oldest first. Raises BadRequest for what is no cursor."""
+    seq = cursor(after)
+    with yard.store.read() as session:
+        found = events_sql.after(
+            session, seq, org_id=caller.org_id, operator=caller.operator, subject=subject, limit=limit + 1
+        )
+    data = [_shown(event) for event in found[:limit]]
+    return Listing(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(found) > limit,
+    )
+
+
+def of_batch(yard: Yard, caller: Caller, batch_id: str, after: int) -> Look:
+    """Look at a batch's events behind the cursor. Raises NotFound."""
+    with yard.store.read() as session:
+        # The state first: it was committed with its event, which the queries after it then see.
+        batch = batches_sql.find(session, batch_id, caller.org_id)
+        if batch is None:
+            raise NotFound(f"No such Batch object: {batch_id}", code="batch_not_found", param="id")
+        found = events_sql.after(
+            session,
+            after,
+            org_id=caller.org_id,
+            operator=caller.operator,
+            subject=batch_id,
+            limit=MAX_EVENTS_LISTED,
+        )
+        more = len(found) == MAX_EVENTS_LISTED or events_sql.unsettled(session, batch_id)
+    return Look([_shown(event) for event in found], last=batch.state in ENDED and not more)
+
+
+def cursor(text: str | None) -> int:
+    """Read a cursor. Raises BadRequest."""
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _MAX_SEQ:
+        raise BadRequest(
+            f"Invalid value for 'after': {text[:40]!r} is no event's id.", code="invalid_value", param="after"
+        )
+    return int(text)
+
+
+def _shown(event: Event) -> EventObject:
+    return EventObject(
+        id=str(event.seq),
+        at=event.at.timestamp(),
+        type=event.type,
+        subject=event.subject,
+        actor=event.actor,
+        data=event.data,
+    )

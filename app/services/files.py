@@ -1,0 +1,172 @@
+"""Files: announced, written, then made; listed, hidden, and read (PROTOCOL 8, OPENAI_CONTRACT 1.8)."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from sqlmodel import Session
+
+from app.blobs.store import Stored
+from app.db import events
+from app.db import files as files_sql
+from app.db.tables import File
+from app.domain.errors import BadRequest, NotFound
+from app.schemas.files import FileDeleted, FileObject
+from app.schemas.listing import Listing
+from app.services import blobs, ids, leases
+from app.services.context import Caller, Yard
+
+MAX_FILES_LISTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What an upload says of its file. `expires_seconds` None: by its purpose's default."""
+
+    purpose: str
+    filename: str
+    expires_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Where a file's bytes are. `sha256` names exactly these bytes: a strong ETag."""
+
+    blob_key: str
+    bytes: int
+    sha256: str
+    filename: str
+
+
+def begin(yard: Yard, caller: Caller) -> str:
+    """Commit the row of the blob that an upload is about to write, and give its key (PROTOCOL 5)."""
+    return blobs.begin(yard, caller.org_id)
+
+
+def forget(yard: Yard, key: str) -> None:
+    """Say that an upload came to nothing."""
+    yard.store.run(lambda session: blobs.disown(session, key, yard.store.now(session)))
+
+
+def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload) -> FileObject:
+    """Make a file of a blob whose content is stored."""
+
+    def work(session: Session) -> FileObject:
+        now = yard.store.now(session)
+        blobs.finish(session, yard, key, size=stored.bytes, digest=stored.sha256)
+        seconds = upload.expires_seconds
+        if seconds is None and upload.purpose == "batch":
+            seconds = yard.limits.file_retention_seconds
+        file = File(
+            id=ids.new("file-"),
+            org_id=caller.org_id,
+            purpose=upload.purpose,
+            filename=upload.filename,
+            bytes=stored.bytes,
+            blob_key=key,
+            created_at=now,
+            expires_at=None if seconds is None else now + timedelta(seconds=seconds),
+        )
+        session.add(file)
+        session.flush()
+        _note(session, file, "file.created", caller, now)
+        return shown(file)
+
+    return yard.store.run(work)
+
+
+def retrieve(yard: Yard, caller: Caller, file_id: str) -> FileObject:
+    """Show a file. Raises NotFound."""
+    with yard.store.read() as session:
+        file = files_sql.find(session, file_id, org_id=caller.org_id, now=yard.store.now(session))
+        if file is None:
+            raise _no_file(file_id)
+        return shown(file)
+
+
+def listed(
+    yard: Yard,
+    caller: Caller,
+    *,
+    after: str | None = None,
+    limit: int = MAX_FILES_LISTED,
+    order: Literal["asc", "desc"] = "desc",
+    purpose: str | None = None,
+) -> Listing[FileObject]:
+    """List the org's files behind the file `after`. Raises BadRequest for an `after` that never was."""
+    with yard.store.read() as session:
+        after_seq = None
+        if after is not None:
+            after_seq = files_sql.seq_of(session, after, caller.org_id)
+            if after_seq is None:
+                raise BadRequest(f"No such File object: {after}", code="invalid_value", param="after")
+        found = files_sql.page(
+            session,
+            caller.org_id,
+            now=yard.store.now(session),
+            limit=limit + 1,
+            after_seq=after_seq,
+            purpose=purpose,
+            ascending=order == "asc",
+        )
+    data = [shown(file) for file in found[:limit]]
+    return Listing(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(found) > limit,
+    )
+
+
+def delete(yard: Yard, caller: Caller, file_id: str) -> FileDeleted:
+    """Hide a file at once; its content stays while a batch that has not ended reads it. Raises NotFound."""
+
+    def work(session: Session) -> FileDeleted:
+        now = yard.store.now(session)
+        file = files_sql.find(session, file_id, org_id=caller.org_id, now=now, lock=True)
+        if file is None:
+            raise _no_file(file_id)
+        file.hidden_at = now
+        session.add(file)
+        if not files_sql.in_use(session, file.id):
+            blobs.disown(session, file.blob_key, now)
+        _note(session, file, "file.deleted", caller, now)
+        return FileDeleted(id=file.id)
+
+    return yard.store.run(work)
+
+
+def content(yard: Yard, caller: Caller, file_id: str) -> Content:
+    """Say where a file's bytes are. A worker's key reads the input of jobs it holds (DESIGN 11). Raises NotFound."""
+    reads = caller.has("read")
+    with yard.store.read() as session:
+        now = yard.store.now(session)
+        found = files_sql.content(session, file_id, org_id=caller.org_id, now=now) if reads else None
+    if found is None and caller.has("worker") and leases.may_read(yard, caller, file_id):
+        with yard.store.read() as session:
+            found = files_sql.content(session, file_id, org_id=None, now=now)
+    if found is None:
+        raise _no_file(file_id)
+    file, blob = found
+    return Content(file.blob_key, file.bytes, blob.digest or "", file.filename)
+
+
+def shown(file: File) -> FileObject:
+    """Put a file on the wire."""
+    return FileObject(
+        id=file.id,
+        bytes=file.bytes,
+        created_at=int(file.created_at.timestamp()),
+        expires_at=int(file.expires_at.timestamp()) if file.expires_at else None,
+        filename=file.filename,
+        purpose=file.purpose,
+    )
+
+
+def _no_file(file_id: str) -> NotFound:
+    return NotFound(f"No such File object: {file_id}", code="file_not_found", param="id")
+
+
+def _note(session: Session, file: File, kind: str, caller: Caller, now: datetime) -> None:
+    data = {"purpose": file.purpose, "bytes": file.bytes}
+    events.record(session, now=now, type=kind, subject=file.id, actor=caller.actor, org_id=file.org_id, data=data)

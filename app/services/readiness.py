@@ -1,0 +1,53 @@
+"""Is this process able to serve? Each part is asked, and says why not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from app.blobs.store import BlobError, new_key
+from app.db import readiness, schema
+from app.db.schema import SchemaMismatch
+from app.db.store import DatabaseUnavailable
+from app.services.context import Yard
+
+
+@dataclass(slots=True)
+class Readiness:
+    """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run."""
+
+    parts: dict[str, str] = field(default_factory=dict)
+    sweep_age_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether every part works."""
+        return all(state == "ok" for state in self.parts.values())
+
+
+def look(yard: Yard) -> Readiness:
+    """Ask the database, its schema and the store of contents."""
+    found = Readiness()
+    found.parts["database"] = _try(lambda: _sweep_ages(yard, found))
+    found.parts["schema"] = _try(lambda: schema.check(yard.store))
+    found.parts["blobs"] = _try(lambda: _write_and_delete(yard))
+    return found
+
+
+def _try(part: Callable[[], None]) -> str:
+    try:
+        part()
+    except (DatabaseUnavailable, SchemaMismatch, BlobError) as error:
+        return str(error)
+    return "ok"
+
+
+def _sweep_ages(yard: Yard, found: Readiness) -> None:
+    with yard.store.read() as session:
+        now = yard.store.now(session)
+        for sweep in readiness.sweeps(session):
+            found.sweep_age_seconds[sweep.name] = round((now - sweep.last_run_at).total_seconds(), 3)
+
+
+def _write_and_delete(yard: Yard) -> None:
+    key = new_key()
+    yard.blobs.put(key, [b"ready?"])
+    yard.blobs.delete(key)

@@ -1,0 +1,91 @@
+"""Workers as people see them: what is stored, and what their silence says when somebody looks (PL-06, WS-01)."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from app.db import worker_views as workers_sql
+from app.db.tables import Pool, Worker
+from app.domain.eligibility import No, WorkerView, why_no_job
+from app.domain.errors import NotFound
+from app.domain.timing import Timing
+from app.domain.workers import WorkerState
+from app.schemas.worker_views import SlotInfo, WorkerInfo
+from app.schemas.workers import HostSample, RuntimeInfo
+from app.services.context import Caller, Yard
+from app.services.eligibility import pool_rules, worker_view
+from app.services.pools import timing_of
+
+
+def listed(yard: Yard, caller: Caller, *, pool: str | None = None, gone: bool = False) -> list[WorkerInfo]:
+    """List the org's workers; the operator sees everybody's."""
+    with yard.store.read() as session:
+        found = workers_sql.listed(session, None if caller.operator else caller.org_id, pool=pool, gone=gone)
+        return _shown(session, yard, found)
+
+
+def show(yard: Yard, caller: Caller, id_or_name: str) -> WorkerInfo:
+    """Show a worker. Raises NotFound."""
+    with yard.store.read() as session:
+        found = workers_sql.find(session, id_or_name, None if caller.operator else caller.org_id)
+        if found is None:
+            raise NotFound(f"no worker {id_or_name!r}", code="worker_not_found", param="id")
+        return _shown(session, yard, [found])[0]
+
+
+def state_seen(worker: Worker, silence: timedelta, timing: Timing) -> str:
+    """Name a worker's state as its silence leaves it; one that has left is not relabelled (WS-02)."""
+    if worker.state == WorkerState.GONE:
+        return WorkerState.GONE.value
+    if worker.offline_at is not None:
+        return "offline"
+    if timing.stale(silence):
+        return "stale"
+    return "unreachable" if timing.unreachable(silence) else worker.state
+
+
+def _shown(session: Session, yard: Yard, workers: Sequence[Worker]) -> list[WorkerInfo]:
+    now = yard.store.now(session)
+    held = workers_sql.held_batches(session, [worker.id for worker in workers])
+    pools = {name: session.get(Pool, name) for name in {worker.pool for worker in workers}}
+    return [_info(yard, worker, pools[worker.pool], held.get(worker.id, 0), now) for worker in workers]
+
+
+def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetime) -> WorkerInfo:
+    timing = timing_of(yard, pool)
+    view = worker_view(worker, now=now, timing=timing, held_batches=held)
+    sample = HostSample.model_validate(worker.sample or {})
+    silence = now - worker.last_seen_at
+    no = why_no_job(view, pool_rules(pool))
+    return WorkerInfo(
+        id=worker.id,
+        name=worker.name,
+        pool=worker.pool,
+        state=state_seen(worker, silence, timing),
+        phase=worker.phase,
+        activity=worker.activity,
+        transport=worker.transport,
+        hostname=worker.hostname,
+        last_seen_at=worker.last_seen_at.timestamp(),
+        seen_seconds=round(silence.total_seconds(), 3),
+        created_at=int(worker.created_at.timestamp()),
+        slots={"batches": SlotInfo(total=worker.slots, free=_free(worker, held, view, no))},
+        max_concurrent_prompts=worker.max_concurrent_prompts,
+        current_invocations=worker.current_invocations,
+        load_per_cpu=round(view.load_per_cpu, 3) if view.load_per_cpu is not None else None,
+        memory_available=sample.memory_available,
+        memory_total=sample.memory_total,
+        disk_free=sample.disk_free,
+        no_lease=no.value if no is not None else worker.no_lease,
+        gpus=sample.gpus,
+        runtimes=[RuntimeInfo.model_validate(runtime) for runtime in worker.runtimes],
+        tags=worker.tags,
+        versions=worker.versions,
+    )
+
+
+def _free(worker: Worker, held: int, view: WorkerView, no: No | None) -> int:
+    if view.unreachable or no not in {None, No.SLOTS}:
+        return 0
+    return max(0, worker.slots - held)
