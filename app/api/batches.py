@@ -3,11 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
+from starlette.responses import StreamingResponse
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.schemas.batches import BatchObject, NewBatch
 from app.schemas.listing import Listing
-from app.services import batches
+from app.services import batches, results, stops
 
 MAX_BODY_BYTES = 1024 * 1024
 router = APIRouter(route_class=GuardedRoute, tags=["batches"], max_body_size=MAX_BODY_BYTES)
@@ -39,3 +40,18 @@ def listed(yard: TheYard, caller: TheCaller, after: str | None = None, limit: Li
 def retrieve(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
     """Show a batch."""
     return batches.retrieve(yard, caller, batch_id)
+
+
+@router.post("/v1/batches/{batch_id}/cancel")
+def cancel(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
+    """Tell a batch to end, and show it."""
+    stops.cancel(yard, caller, batch_id)
+    return batches.retrieve(yard, caller, batch_id)
+
+
+@router.get("/v1/batches/{batch_id}/results", response_class=StreamingResponse)
+def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | None = None) -> StreamingResponse:
+    """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
+    found = results.read(yard, caller, batch_id, after=after)
+    headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
+    return StreamingResponse(found.lines, headers=headers, media_type="application/jsonl")
