@@ -7,10 +7,11 @@ from typing import Literal
 from sqlmodel import Session
 
 from app.blobs.store import Stored
+from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
 from app.db.tables import File
-from app.domain.errors import BadRequest, NotFound
+from app.domain.errors import BadRequest, NotFound, TryLater
 from app.schemas.files import FileDeleted, FileObject
 from app.schemas.listing import Listing
 from app.services import blobs, ids, leases
@@ -45,7 +46,7 @@ def begin(yard: Yard, caller: Caller) -> str:
 
 def forget(yard: Yard, key: str) -> None:
     """Say that an upload came to nothing."""
-    yard.store.run(lambda session: blobs.disown(session, key, yard.store.now(session)))
+    yard.store.run(lambda session: blobs_sql.mark_unreferenced(session, key, yard.store.now(session)))
 
 
 def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload) -> FileObject:
@@ -53,7 +54,8 @@ def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload)
 
     def work(session: Session) -> FileObject:
         now = yard.store.now(session)
-        blobs.finish(session, yard, key, size=stored.bytes, digest=stored.sha256)
+        if not blobs_sql.mark_put(session, key, size=stored.bytes, digest=stored.sha256, now=now):
+            raise TryLater("the upload took so long that it was cleaned away; send it again", code="upload_expired")
         seconds = upload.expires_seconds
         if seconds is None and upload.purpose == "batch":
             seconds = yard.limits.file_retention_seconds
@@ -129,7 +131,7 @@ def delete(yard: Yard, caller: Caller, file_id: str) -> FileDeleted:
         file.hidden_at = now
         session.add(file)
         if not files_sql.in_use(session, file.id):
-            blobs.disown(session, file.blob_key, now)
+            blobs_sql.mark_unreferenced(session, file.blob_key, now)
         _note(session, file, "file.deleted", caller, now)
         return FileDeleted(id=file.id)
 

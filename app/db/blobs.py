@@ -1,0 +1,30 @@
+"""Rows of blobs. Announced and committed before the content is written, marked put after it (PROTOCOL 5, 8)."""
+
+from datetime import datetime
+
+from sqlalchemy import update
+from sqlmodel import Session, col
+
+from app.db.tables import Blob
+
+
+def announce(session: Session, key: str, *, org_id: str, now: datetime) -> None:
+    """Say that a content is about to be written under `key`: whatever happens, a sweep then finds it."""
+    session.add(Blob(key=key, org_id=org_id, created_at=now))
+
+
+def mark_put(session: Session, key: str, *, size: int, digest: str, now: datetime) -> bool:
+    """Say that the content is there, whole. False when the sweep has collected the announced blob meanwhile."""
+    statement = (
+        update(Blob)
+        .where(col(Blob.key) == key, col(Blob.put_at).is_(None), col(Blob.unreferenced_at).is_(None))
+        .values(bytes=size, digest=digest, put_at=now)
+        .returning(col(Blob.key))
+    )
+    return session.execute(statement).first() is not None
+
+
+def mark_unreferenced(session: Session, key: str, now: datetime) -> None:
+    """Say that nothing needs the content any more; it goes a day later."""
+    statement = update(Blob).where(col(Blob.key) == key, col(Blob.unreferenced_at).is_(None))
+    session.execute(statement.values(unreferenced_at=now))
