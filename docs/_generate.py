@@ -13,7 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from app.api.main import create_app
+
+from app.api import access
+from app.domain import events
 from config import reference
+from config.settings import ServerSettings
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -40,7 +45,49 @@ def settings_page() -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page}
+def events_page() -> str:
+    """Every event's name and meaning."""
+    lines = [
+        "# Events",
+        "",
+        "An event is written in the transaction that made it happen. `gpuyard events -f` and `GET /v1/events` show",
+        "them, each with `seq`, `at`, `type`, `subject` (the id of what it is about), `actor` and `data`.",
+        "",
+        "| type | says |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in events.MEANINGS.items()),
+    ]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def api_page() -> str:
+    """Every route with its scopes, in the order of the OpenAPI document."""
+    document = create_app(ServerSettings()).openapi()
+    lines = [
+        "# The API",
+        "",
+        "Errors have one shape everywhere, OpenAI's: an object `error` with `message`, `type`, `param` and `code`. A",
+        "key goes into `Authorization: Bearer gk-…`; any one of the named scopes opens a route. A running server gives",
+        "the whole document at `/openapi.json`.",
+    ]
+    tag = None
+    for route, scopes in access.ACCESS.items():
+        method, path = route.replace(":path}", "}").split(" ", 1)
+        operation = document["paths"].get(path, {}).get(method.lower())
+        if operation is None:
+            continue
+        if (now := operation.get("tags", ["other"])[0]) != tag:
+            tag = now
+            lines += ["", f"## {tag.capitalize()}", "", "| route | scopes | does | parameters |", "|---|---|---|---|"]
+        says = (
+            operation.get("description", operation["summary"]).split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        )
+        asks = ", ".join(f"`{part['name']}`" for part in operation.get("parameters", []) if part["in"] != "path")
+        lines.append(f"| `{method} {path}` | {', '.join(scopes) or 'open'} | {says} | {asks} |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "events.md": events_page, "api.md": api_page}
 
 
 def main() -> int:

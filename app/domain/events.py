@@ -1,0 +1,41 @@
+"""The names of events and what each says. An event is written in the transaction that made it happen (DESIGN 6)."""
+
+from collections.abc import Mapping
+
+MEANINGS: Mapping[str, str] = {
+    "batch.created": "A batch was made; its input is not read yet.",
+    "batch.validated": "Its rows are good and its shards wait, or no shard of it is leased any more.",
+    "batch.in_progress": "A worker holds the first of its shards.",
+    "batch.cancelling": "A cancel was asked for.",
+    "batch.expiring": "The end of its window has come.",
+    "batch.stopping": "Its leases were told to stop and its waiting jobs are cancelled.",
+    "batch.finalizing": "No job of it is open; its files are being written.",
+    "batch.completed": "It has ended, and its files are there.",
+    "batch.failed": "Its input or its models were refused; the batch's errors say why.",
+    "batch.cancelled": "It has ended after a cancel, and what was finished is in its files.",
+    "batch.expired": "It has ended with its window, and what was finished is in its files.",
+    "file.created": "A file was uploaded.",
+    "file.deleted": "A file was deleted by a user.",
+    "file.expired": "A file has reached the end of its life.",
+    "lease.granted": "A worker got leases.",
+    "lease.stopping": "A lease was told to stop; one last hand-in and the report are accepted.",
+    "lease.reported": "A worker reported the end of its job.",
+    "lease.released": "A worker gave a job back, or never heard that it had it.",
+    "lease.expired": "A worker was silent for too long; its job goes back to the queue.",
+    "lease.revoked": "A lease that was told to stop did not end in time.",
+    "lease.stale_report": "A report came after its lease had ended; it was refused, and is kept here.",
+    "org.created": "An organisation was made.",
+    "pool.created": "A pool was made.",
+    "pool.changed": "A pool's slots, thresholds or timing were changed.",
+    "service.absence": "The control plane itself was away; the ends of all leases were moved by that time.",
+    "token.created": "An API token was made.",
+    "token.revoked": "An API token is refused from now on.",
+    "worker.hello": "A worker registered.",
+    "worker.setting_up": "A worker is being set up and takes no work.",
+    "worker.active": "A worker is ready for work.",
+    "worker.draining": "A worker takes no new work and is about to leave.",
+    "worker.gone": "A worker has left, or was replaced by a restart of itself.",
+    "worker.offline": "A worker was silent for longer than its grace.",
+    "worker.online": "A worker that was offline was heard from again.",
+}
+"""Each event's `type`; `{noun}.{state}` where it is the move of a state."""
