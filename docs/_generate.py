@@ -13,9 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from app.api.main import create_app
-
 from app.api import access
+from app.api.main import create_app
 from app.domain import events
 from config import reference
 from config.settings import ServerSettings
