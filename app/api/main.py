@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,13 +12,15 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from app.api import batches, errors, events, files, health, models, pools, tokens, worker_views, workers
+from app.api.duties import Duties
 from app.api.request_ids import RequestIds
 from app.db import schema
 from app.schemas.pools import NewPool
 from app.services import beginnings
 from app.services import tokens as tokens_service
 from app.services.context import Yard
-from app.services.opening import open_yard
+from app.services.dispatch import Ringer, publisher
+from app.services.opening import open_yard, periods
 from config.pools import PoolSettings
 from config.settings import ServerSettings, load
 
@@ -44,15 +48,21 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yard = open_yard(found)
+        ringer = Ringer(publisher(found.broker_url.get_secret_value())) if found.broker_url is not None else None
         try:
             await run_in_threadpool(begin, yard, found)
-            app.state.yard = yard
+            app.state.yard = yard = ringer.start(yard) if ringer is not None else yard
             app.state.used_tokens = set()
+            duties = Duties(yard, periods=periods(found), runner=f"api-{socket.gethostname()}-{os.getpid()}")
+            await run_in_threadpool(duties.start)
             noting = asyncio.create_task(_note_used_tokens(app))
             yield
             noting.cancel()
             await _note_used_tokens_now(app)
+            await run_in_threadpool(duties.stop)
         finally:
+            if ringer is not None:
+                await run_in_threadpool(ringer.close)
             yard.store.close()
 
     app = FastAPI(title="gpuyard", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)

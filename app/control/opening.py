@@ -3,8 +3,7 @@
 from app.control.agent import ControlAgent
 from app.db import schema
 from app.services.dispatch import Ringer, publisher
-from app.services.opening import open_yard
-from app.sweeps.election import SWEEPS
+from app.services.opening import open_yard, periods
 from config.settings import ServerSettings, load
 
 
@@ -19,10 +18,3 @@ def open_agent() -> ControlAgent:
     if settings.broker_url is not None:
         yard = Ringer(publisher(settings.broker_url.get_secret_value())).start(yard)
     return ControlAgent(yard, periods=periods(settings), threads=settings.control_threads)
-
-
-def periods(settings: ServerSettings) -> dict[str, float]:
-    """Give how often each sweep runs, in seconds."""
-    return {
-        name: settings.retention_sweep_seconds if name == "retention" else settings.sweep_seconds for name in SWEEPS
-    }

@@ -4,6 +4,7 @@ from app.blobs.local import LocalBlobs
 from app.db.store import Store
 from app.domain.timing import Timing
 from app.services.context import Bells, Limits, Silence, Yard
+from config.beat import SWEEPS
 from config.settings import ServerSettings
 
 
@@ -35,3 +36,10 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
         default_pool=settings.pool,
         bells=bells or Silence(),
     )
+
+
+def periods(settings: ServerSettings) -> dict[str, float]:
+    """Give how often each sweep runs, in seconds."""
+    return {
+        name: settings.retention_sweep_seconds if name == "retention" else settings.sweep_seconds for name in SWEEPS
+    }
