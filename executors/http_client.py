@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from urllib.parse import urlsplit
 
-from executors.cancellation import CancelToken, RowCancelled
+from executors.cancellation import CancelToken
 from executors.http_wire import Answer, AnswerReader, ConnectionCut, DeadlinePassed, HttpError, Unreachable
 
 _IDLE_SECONDS = 4.0
@@ -93,7 +93,7 @@ class HttpClient:
                     raise
                 # The server ended a kept connection at the very moment we used it: that says nothing about the row.
                 connection = self._new()
-            except (HttpError, RowCancelled):
+            except BaseException:  # whatever it was, the connection is in an unknown state
                 self._drop(connection)
                 cancelled.raise_if_cancelled()
                 raise
@@ -145,7 +145,7 @@ class _Connection:
         self._reader: AnswerReader | None = None
         self._used_at = 0.0
         self.used = False
-        self.spent = False
+        self.spent = False  # cut, or refused in mid-request: not to be used again
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether the server can be expected to have kept its end."""
