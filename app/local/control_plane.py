@@ -33,7 +33,7 @@ class ControlPlane:
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise KeyRefused
         answer.raise_for_status()
-        return str(answer.json()["token"])
+        return str(answer.json()["secret"])
 
     def registered(self, names: Iterable[str], *, since: datetime) -> bool:
         """Whether each of these workers has been heard of since `since` (its row may be older than its process)."""
