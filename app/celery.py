@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 from celery import Celery
-from celery.utils.imports import symbol_by_name
 
 from app.celery_base import QuietWorker, YardCelery, beat_schedule, broker_option, log_as, settings_for_celery
 from app.worker import current
@@ -47,7 +46,9 @@ class GpuWorker(QuietWorker):
             settings = load(WorkerSettings, cli={**given, **broker_option(), "pool": names[0] if names else None})
         except SettingsError as error:
             raise SystemExit(f"gpuyard: {error}") from None
-        agent = current.install(symbol_by_name("app.worker.agent:Agent")(settings))
+        from app.worker.agent import Agent  # noqa: PLC0415 - beat and Flower load this module and run no jobs
+
+        agent = current.install(Agent(settings))
         agent.start()
         node = f"{agent.name}@{platform.node()}" if hostname in (None, _default_node()) else hostname
         super().__init__(app=app, hostname=node, queues=queues, **options)

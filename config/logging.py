@@ -20,6 +20,11 @@ _SECRETS = (
 
 LINE_CHARACTERS = 16_384
 
+# A line a call, a line a look at the schema.
+NOISY = frozenset({"httpx", "alembic.runtime.migration"})
+# Ten lines every five seconds that say "a sweep was rung". On a GPU worker a task is a batch, and worth its lines.
+NOISY_TICKS = frozenset({"celery.beat", "celery.worker.strategy", "celery.app.trace"})
+
 
 def redact(text: str) -> str:
     """`text` without API keys, bearer tokens and passwords of URLs."""
@@ -79,8 +84,8 @@ def configure(process: str, *, level: str = "INFO", as_json: bool = False, file:
             old.close()
     root.addHandler(handler)
     root.setLevel(level)
-    # One line a call of ours is noise, and its URL may be a user's.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for name in NOISY if process == "worker" else NOISY | NOISY_TICKS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -9,8 +9,9 @@ FILE_NAME = "gpuyard.toml"
 
 
 def data_dir() -> Path:
-    """`/var/lib/gpuyard` as root, else the user's data folder (`~/.local/share/gpuyard` on Linux)."""
-    return Path("/var/lib/gpuyard") if os.geteuid() == 0 else user_data_path("gpuyard")
+    """`/var/lib/gpuyard` as root (unless XDG_DATA_HOME says otherwise), else `~/.local/share/gpuyard` on Linux."""
+    is_system = os.geteuid() == 0 and not os.environ.get("XDG_DATA_HOME")
+    return Path("/var/lib/gpuyard") if is_system else user_data_path("gpuyard")
 
 
 def state_dir() -> Path:

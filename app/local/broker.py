@@ -8,15 +8,13 @@ same folder starts happily and ruins it, hence the lock.
 import hashlib
 import os
 import shutil
+import socket
 import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-
-from redis import Redis
-from redis.exceptions import RedisError, ResponseError
 
 from app.local import locks
 from config.broker_url import for_redis
@@ -62,8 +60,11 @@ class LocalBroker:
 
     def answers(self) -> bool:
         """Whether the server takes commands now (it refuses while it still reads its file)."""
-        with suppress(RedisError, OSError), Redis(unix_socket_path=str(self.socket), socket_timeout=1) as client:
-            return bool(client.ping())
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(1)
+            connection.connect(str(self.socket))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
         return False
 
     def lock(self, *, wait_seconds: float) -> int:
@@ -85,6 +86,10 @@ def is_connected(url: str, client_name: str) -> bool:
 
     A broker that does not let us look, or that redis-py cannot reach by one URL (Sentinel), counts as yes.
     """
+    # Here, because it takes longer to import than all else that the command line needs.
+    from redis import Redis  # noqa: PLC0415
+    from redis.exceptions import RedisError, ResponseError  # noqa: PLC0415
+
     try:
         with Redis.from_url(for_redis(url), socket_timeout=1, socket_connect_timeout=1) as client:
             return any(found.get("name") == client_name for found in client.client_list())

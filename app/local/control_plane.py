@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 
 import httpx
 
@@ -35,17 +34,11 @@ class ControlPlane:
         answer.raise_for_status()
         return str(answer.json()["secret"])
 
-    def registered(self, names: Iterable[str], *, since: datetime) -> bool:
-        """Whether each of these workers has been heard of since `since` (its row may be older than its process)."""
+    def registered(self, names: Iterable[str], *, since: float) -> bool:
+        """Whether each of these workers has been heard of since `since` (Unix time; its row may be older)."""
         with suppress(httpx.HTTPError, KeyError, ValueError):
-            answer = self._http.get("/v1/workers", params={"limit": 1000})
+            answer = self._http.get("/v1/workers")
             answer.raise_for_status()
-            seen = {row["name"]: _at(row["last_seen_at"]) for row in answer.json()["data"] if row["last_seen_at"]}
-            return all(name in seen and seen[name] >= since for name in names)
+            seen = {row["name"]: float(row["last_seen_at"]) for row in answer.json()["data"]}
+            return all(seen.get(name, 0.0) >= since for name in names)
         return False
-
-
-def _at(value: str | float) -> datetime:
-    if isinstance(value, str):
-        return datetime.fromisoformat(value)
-    return datetime.fromtimestamp(value).astimezone()

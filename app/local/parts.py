@@ -12,7 +12,8 @@ from app.local.children import Part
 
 ROOT = Path(app.__file__).parents[1]
 _CELERY = (sys.executable, "-m", "celery", "-A")
-_GPUYARD = (sys.executable, "-m", "app.cli.main")
+# What `gpuyard serve` and `gpuyard migrate` turn into, without a second start of the interpreter.
+_API = (sys.executable, "-m", "app.api")
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ class Plan:
 
     def migrate(self) -> Part:
         """Bring the schema up; ends by itself."""
-        return Part("migrate", (*_GPUYARD, "migrate"), self.environment())
+        return Part("migrate", (*_API, "migrate"), self.environment())
 
     def api(self, *, admin_key: str, locks: tuple[int, ...]) -> Part:
         """The API, which makes `admin_key` the first token."""
-        return Part("api", (*_GPUYARD, "serve"), self.environment(GPUYARD_BOOTSTRAP_TOKEN=admin_key), inherit=locks)
+        return Part("api", (*_API, "serve"), self.environment(GPUYARD_BOOTSTRAP_TOKEN=admin_key), inherit=locks)
 
     def control(self, *, locks: tuple[int, ...]) -> Part:
         """The control worker."""

@@ -1,14 +1,14 @@
 """A whole installation on one machine: started in order, kept running, stopped in the opposite order.
 
-Start: locks, guard, broker, schema, API, keys, control worker and beat, GPU workers, Flower. Stop: GPU workers (they
-drain), Flower, control worker, beat, API, broker. One thread drives everything; every wait watches all children.
+Start: guard, broker, schema, then API, control worker, beat and Flower together, keys, GPU workers.
+Stop: GPU workers (they drain), Flower, control worker, beat, API, broker.
+One thread drives everything; every wait watches all children.
 """
 
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -108,18 +108,18 @@ class Stack:
             self._start_broker(self._broker, inherited)
         self._run_once(self.plan.migrate())
         self._run(self.plan.api(admin_key=self._keys.admin(), locks=inherited))
+        self._run(self.plan.control(locks=inherited))
+        self._run(self.plan.beat(locks=inherited))
+        if self.plan.flower_port is not None:
+            self._run(self.plan.flower(locks=inherited))
         control_plane = ControlPlane(self.plan.url, key=self._keys.admin())
         try:
             self._wait("the API answers", control_plane.ready)
             worker_key = self._worker_key = self._keys.worker(control_plane.create_worker_key)
-            started_at = datetime.now(UTC)
-            self._run(self.plan.control(locks=inherited))
-            self._run(self.plan.beat(locks=inherited))
+            started_at = time.time()
             numbers = range(1, self.plan.workers + 1)
             for number in numbers:
                 self._run(self.plan.worker(number, key=worker_key, locks=inherited))
-            if self.plan.flower_port is not None:
-                self._run(self.plan.flower(locks=inherited))
             names = [self.plan.name_of(number) for number in numbers]
             self._wait("the control worker listens", lambda: is_connected(self.plan.broker_url, "gpuyard-control"))
             self._wait("the workers are registered", lambda: control_plane.registered(names, since=started_at))

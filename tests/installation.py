@@ -1,0 +1,67 @@
+"""`gpuyard …` as a user runs it: a process, in surroundings of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+START_SECONDS = 100
+
+
+class Installation:
+    """A data folder, and the `gpuyard up` that runs on it now."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.ready_file = folder / "ready.json"
+        self.home = folder / "home"
+        self.output = folder / "up.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
+        return {**inherited, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(self.home), "HOME": str(self.home)}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "app.cli.main", *arguments]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments), env=self.environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def up(self, *options: str) -> dict[str, Any]:
+        """Start, and wait for the ready file."""
+        argv = self.command(
+            "up", "--data", str(self.data), "--port", "0", "--runtime", "fake", "--ready-file", str(self.ready_file)
+        )
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen([*argv, *options], env=self.environment(), stdout=output, stderr=output)
+        end = time.monotonic() + START_SECONDS
+        while not self.ready_file.exists():
+            assert self.process.poll() is None, self.output.read_text()
+            assert time.monotonic() < end, self.output.read_text()
+            time.sleep(0.05)
+        return self.ready()
+
+    def ready(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.ready_file.read_text())
+        return found
+
+    def everyone(self) -> list[psutil.Process]:
+        """`up` and all below it."""
+        assert self.process is not None
+        top = psutil.Process(self.process.pid)
+        return [top, *top.children(recursive=True)]
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(timeout=60)
