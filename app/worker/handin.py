@@ -50,14 +50,7 @@ def build(worker_id: str, batch_id: str, shards: Iterable[Shard], max_bytes: int
             ends.append(End(lease_id=shard.lease_id, request_id=shard.end_request))
     if not parts and not ends:
         return None
-    header = HandInHeader(
-        worker_id=worker_id,
-        batch_id=batch_id,
-        parts=parts,
-        ends=ends,
-        completed=sum(part.completed for part in parts),
-        failed=sum(part.failed for part in parts),
-    )
+    header = HandInHeader(worker_id=worker_id, batch_id=batch_id, parts=parts, ends=ends)
     return HandIn(
         body=b"".join((header.model_dump_json().encode(), b"\n", *lines)),
         parts=tuple(part.lease_id for part in parts),

@@ -1,0 +1,107 @@
+"""What must reach the control plane is on disk before it is sent, and is sent by whoever comes next (DR-11)."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.client.control_plane import BOOT_ID_HEADER, ControlPlane
+from app.client.errors import Dismissed, TryLater
+from app.schemas.claims import FailureReport
+from app.schemas.segments import End, HandInHeader
+from app.worker.spool import Spool, SpoolKind
+from tests.fakes.control_plane import Answer, FakeControlPlane, Lease, Lose, refusal
+
+
+def hand_in(*ends: int) -> bytes:
+    header = HandInHeader(
+        worker_id="wrk_1", batch_id="batch_1", ends=[End(lease_id=end, request_id=f"e{end}") for end in ends]
+    )
+    return header.model_dump_json().encode() + b"\n"
+
+
+@pytest.fixture
+def client(plane: FakeControlPlane) -> Iterator[ControlPlane]:
+    plane.leases = {
+        number: Lease({"first_row": 0, "rows": 0, "number": 0, "start": 0, "end": 0}) for number in (1, 2, 3)
+    }
+    found = ControlPlane(plane.url, "gk-test", boot_id="boot_new")
+    yield found
+    found.close()
+
+
+def test_a_new_process_sends_what_the_old_one_left_oldest_first_without_a_boot_id(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
+) -> None:
+    old = Spool(tmp_path)
+    bodies = [hand_in(1), hand_in(2), hand_in()]
+    for body in bodies:
+        old.write(SpoolKind.HAND_IN, body)
+    Spool(tmp_path).send_orphans(client, deadline_seconds=1)
+    assert [call.raw for call in plane.called("results")] == bodies
+    assert {call.headers.get(BOOT_ID_HEADER) for call in plane.calls} == {None}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nobody_answers_stays(tmp_path: Path, plane: FakeControlPlane, client: ControlPlane) -> None:
+    Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(1))
+    spool = Spool(tmp_path)
+    plane.next("results", Lose())
+    with pytest.raises(TryLater):
+        spool.send_orphans(client, deadline_seconds=0)
+    assert spool.has_orphans
+    spool.send_orphans(client, deadline_seconds=0)
+    assert not spool.has_orphans
+
+
+def test_a_dismissal_keeps_the_spool(tmp_path: Path, plane: FakeControlPlane, client: ControlPlane) -> None:
+    Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(1))
+    plane.next("results", refusal(401))
+    with pytest.raises(Dismissed):
+        Spool(tmp_path).send_orphans(client, deadline_seconds=0)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("no", [Answer(400), refusal(403, "not_assigned"), refusal(409, "stale")])
+def test_what_is_refused_for_good_is_not_sent_for_ever(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane, no: Answer
+) -> None:
+    for lease in (1, 2):
+        Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(lease))
+    plane.next("results", no)
+    Spool(tmp_path).send_orphans(client, deadline_seconds=0)
+    assert plane.states()[2] == "reported"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_torn_write_of_a_dead_process_is_no_report(tmp_path: Path) -> None:
+    (tmp_path / ".000-000.handin.tmp").write_bytes(b'{"worker_')
+    assert not Spool(tmp_path).has_orphans
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_makes_no_sense_does_not_stop_the_others(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
+) -> None:
+    (tmp_path / "000-000.handin").write_bytes(b"\x00 garbage")
+    Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(2))
+    Spool(tmp_path).send_orphans(client, deadline_seconds=0)
+    assert plane.states()[2] == "reported"
+
+
+def test_failures_are_sent_too_and_all_ends_are_named_in_bye(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
+) -> None:
+    spool = Spool(tmp_path)
+    spool.write(SpoolKind.HAND_IN, hand_in(1))
+    report = FailureReport(worker_id="wrk_1", lease_id=3, request_id="f", error="broken")
+    spool.write(SpoolKind.FAILURE, report.model_dump_json().encode())
+    assert spool.ending_leases() == [1, 3]
+    Spool(tmp_path).send_orphans(client, deadline_seconds=0)
+    assert plane.states()[3] == "failed"
+
+
+def test_spooled_rows_are_the_owners_alone(tmp_path: Path) -> None:
+    item = Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(1))
+    assert stat.S_IMODE(item.path.stat().st_mode) == 0o600
