@@ -78,10 +78,9 @@ class Http:
             arguments["timeout"] = timeout_seconds
 
         def once() -> Any:
-            with self._answered():
+            with self._transport():
                 response = self._client.request(method, path, **arguments)
-            if response.status_code >= _ERROR:
-                raise self._refusal(response)
+            self._check(response)
             if response.status_code == _NO_CONTENT or not response.content:
                 return None
             try:
@@ -101,20 +100,24 @@ class Http:
         params: Mapping[str, Any] | None = None,
     ) -> Iterator[httpx.Response]:
         """Open an answer to be read piece by piece. Raises as `call` does; a broken stream is TryLater. No retries."""
-        with self._answered(), self._client.stream(method, path, headers=headers, params=params) as response:
+        with self._transport(), self._client.stream(method, path, headers=headers, params=params) as response:
             if response.status_code >= _ERROR:
                 response.read()
-                raise self._refusal(response)
+            self._check(response)
             yield response
 
-    def _refusal(self, response: httpx.Response) -> Exception:
-        error = error_of(response)
+    def _check(self, response: httpx.Response) -> None:
+        error = error_of(response) if response.status_code >= _ERROR else None
         if isinstance(error, TryLater):
             self.reachability.failed(f"HTTP {error.status}: {error.message}")
-        return error
+        else:
+            self.reachability.answered()
+        if error is not None:
+            raise error
 
     @contextmanager
-    def _answered(self) -> Iterator[None]:
+    def _transport(self) -> Iterator[None]:
+        """Turn what the network does into TryLater."""
         try:
             yield
         except httpx.TransportError as error:
@@ -127,8 +130,6 @@ class Http:
             if not self._closed.is_set():
                 raise
             raise TryLater("the client is closed") from error
-        else:
-            self.reachability.answered()
 
     def _until(self, deadline_seconds: float, once: Callable[[], Any]) -> Any:
         end = self._clock() + deadline_seconds

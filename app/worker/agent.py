@@ -93,9 +93,9 @@ class Agent:
             raise SystemExit(1) from error
         self._build(welcome)
         self.phase = Phase.READY
+        self._gate.open()  # before the first beat, whose answer says whether there is work
         for loop in self._loops:
             loop.start()
-        self._gate.open()
         log.info("worker.ready", worker=self.name, worker_id=welcome.worker_id, pool=welcome.pool)
         if welcome.drain:
             self.drain(ByeReason.DRAIN)

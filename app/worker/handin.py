@@ -31,7 +31,7 @@ class HandIn:
 def build(worker_id: str, batch_id: str, shards: Iterable[Shard], max_bytes: int = MAX_BYTES) -> HandIn | None:
     """Take what is finished out of the shards. None when there is nothing to say.
 
-    The shards forget the rows with this call: from here on the hand-in is the only one that has them.
+    The shards forget the rows with this call, and end only once: from here on the hand-in is the only one that knows.
     """
     parts: list[Part] = []
     ends: list[End] = []
@@ -46,7 +46,8 @@ def build(worker_id: str, batch_id: str, shards: Iterable[Shard], max_bytes: int
                 parts.append(_part(shard.lease_id, seq, rows))
                 lines += [row.line for row in rows]
                 size += parts[-1].length
-        if shard.is_settled and shard.is_complete and shard.is_empty:
+        if shard.is_settled and shard.is_complete and shard.is_empty and not shard.is_spooled:
+            shard.is_spooled = True
             ends.append(End(lease_id=shard.lease_id, request_id=shard.end_request))
     if not parts and not ends:
         return None

@@ -101,8 +101,6 @@ class Settler(Loop):
                 return
             # In the outbox until it is settled: whatever goes wrong on the way, the same bytes go out again.
             self._outbox.append((built, self._spooled(SpoolKind.HAND_IN, built.body)))
-            for shard in self.shards():
-                shard.is_spooled = shard.is_spooled or shard.lease_id in built.ends
 
     def _deliver(self, built: handin.HandIn, item: Spooled | None) -> None:
         shards = {shard.lease_id: shard for shard in self.shards()}
@@ -194,7 +192,7 @@ class Settler(Loop):
             code=failure.code,
             error=failure.message,
         )
-        if not shard.is_spooled:
+        if shard.lease_id not in self._reports:
             shard.is_spooled = True
             self._reports[shard.lease_id] = self._spooled(SpoolKind.FAILURE, report.model_dump_json().encode())
         item = self._reports[shard.lease_id]

@@ -43,6 +43,7 @@ class Share:
         self._rate = RateMeter(kit.clock)
         self._settler = Settler(kit, batch.id, self._backlog, self._rate)
         self._claims_on = True
+        self._traced = False
         self._lock = threading.Lock()
         self._pool: PromptPool[Unit] = PromptPool(
             (batch.created_at, batch.id), kit.permits, self._rows, self._run_row, kit.starved
@@ -193,8 +194,12 @@ class Share:
             shard.cut()
             return
         except BaseException as error:  # B-15: whatever it is, it costs this row and nothing else
-            log.exception("row.failed", lease_id=shard.lease_id, row=row.number)
             text = f"{type(error).__name__}: {error}"
+            # The trace once a batch: a defect that meets a million rows must not fill the disk.
+            log.error(  # noqa: TRY400
+                "row.failed", lease_id=shard.lease_id, row=row.number, why=text[:500], exc_info=not self._traced
+            )
+            self._traced = True
             done = loader.finished(self.batch.id, row, Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, text[:2000])))
         shard.finish(done)
         self._rate.count()

@@ -25,12 +25,15 @@ class Shares:
         self._none_left = threading.Condition(self._lock)
         self._shares: list[Share] = []
         self._idle_since = clock()
+        self._missed = False
 
     def run(self, batch_id: str | None = None) -> None:
         """Run one share in this thread, `batch_id` being a hint; returns at once when there is no permit or no work."""
         permit = self._gate.try_enter()
         if permit is None:
+            self._missed = True
             return
+        self._missed = False
         try:
             ran = self._run(permit, batch_id)
         except (TryLater, Refused) as error:
@@ -41,12 +44,14 @@ class Shares:
             return
         finally:
             permit.close()
-        if ran:
+        if ran or self._missed:  # who rang while our claim was out may have known more than its answer
             self.ring()
 
     def ring(self) -> None:
         """There may be work: look, in a thread of our own."""
-        if self._gate.has_room and self._kit.runtimes.any_alive:
+        if not self._gate.has_room:
+            self._missed = True
+        elif self._kit.runtimes.any_alive:
             threading.Thread(target=self.run, name="gpuyard-share", daemon=True).start()
 
     def all(self) -> list[Share]:

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from pydantic import SecretStr
 
 from app.worker.agent import Agent
@@ -12,6 +13,14 @@ from tests.fakes.control_plane import FakeControlPlane
 from tests.fakes.steered_executor import SteeredExecutor
 
 StartAgent = Callable[..., Agent]
+
+
+@pytest.fixture(autouse=True)
+def _plain_log() -> Iterator[None]:
+    """Print plainly: structlog's own traces with all locals take seconds each."""
+    structlog.configure(processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()])
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

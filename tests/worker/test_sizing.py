@@ -10,21 +10,22 @@ from app.worker.sizing import START, AutoSize, start_size
 def simulate(
     *, slots: int, latency: float, rows: int, known_slots: int | None = None
 ) -> tuple[AutoSize, int, list[int]]:
-    """Run `rows` on a runtime of `slots`. Gives the AutoSize, the most that queued at its last size, and all sizes."""
+    """Run `rows` on a runtime of `slots`. Gives the AutoSize, the most queued in the second half, all sizes."""
     now = 0.0
     size = AutoSize(lambda: now, known_slots=known_slots)
     sizes = [size.size]
     ends: list[float] = []  # of what runs; what is in flight beyond `slots` queues
     queued = most_queued = 0
     free = slots
-    for _ in range(rows):
+    for number in range(rows):
         while len(ends) + queued < size.size:
             if free:
                 free -= 1
                 heapq.heappush(ends, now + latency)
             else:
                 queued += 1
-        most_queued = max(most_queued, queued)
+        if number > rows / 2:
+            most_queued = max(most_queued, queued)
         now = heapq.heappop(ends)
         if queued:
             queued -= 1
@@ -33,7 +34,6 @@ def simulate(
             free += 1
         if size.row_done() is not None:
             sizes.append(size.size)
-            most_queued = 0
     return size, most_queued, sizes
 
 
