@@ -106,3 +106,8 @@ def missing_models(workers: Collection[Collection[Serving]], need: Requirement) 
     """Name the models that none of the workers could ever serve; empty when each could be served somewhere."""
     served = [r for runtimes in workers for r in runtimes if need.endpoint in r.endpoints]
     return tuple(m for m in need.models if not any(r.serves(m) or r.pulls for r in served))
+
+
+def undecided(runtimes: Collection[Serving]) -> bool:
+    """Tell whether nobody knows yet what a worker serves: none of its runtimes, or one of them, ever told its models."""
+    return not runtimes or any(not runtime.alive and not runtime.models for runtime in runtimes)

@@ -16,7 +16,7 @@ from app.db.claims import batch_by_id
 from app.db.inputs import input_blob
 from app.db.tables import Batch, Job
 from app.domain.batches import BatchState
-from app.domain.eligibility import Requirement, Serving, can_serve, missing_models
+from app.domain.eligibility import Requirement, Serving, can_serve, missing_models, undecided
 from app.domain.input_lines import CheckedLine, check_line
 from app.domain.inputs import MAX_STORED_ERRORS, InputLimits, InputReport, Shard
 from app.domain.inputs import validate as validate_input
@@ -84,8 +84,11 @@ def _judge_lines(report: InputReport) -> _Finding | None:
 def _judge_models(
     report: InputReport, batch: Batch, pool: Servings, open_chunks: OpenChunks, limits: InputLimits
 ) -> _Finding | None:
-    """Fail what nobody of the pool could ever run. With no worker registered yet the batch waits for one."""
-    if not pool:
+    """Fail what nobody of the pool could ever run.
+
+    With no worker registered yet, or one whose runtime never answered, nobody can say: the batch waits, and says so.
+    """
+    if not pool or any(undecided(runtimes) for runtimes in pool):
         return None
     need = Requirement(batch.endpoint, report.models)
     if missing := missing_models(pool, need):
