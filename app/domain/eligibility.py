@@ -109,5 +109,5 @@ def missing_models(workers: Collection[Collection[Serving]], need: Requirement) 
 
 
 def undecided(runtimes: Collection[Serving]) -> bool:
-    """Tell whether nobody knows yet what a worker serves: none of its runtimes, or one of them, ever told its models."""
+    """Tell whether nobody knows yet what a worker serves: one of its runtimes, or all, never told its models."""
     return not runtimes or any(not runtime.alive and not runtime.models for runtime in runtimes)

@@ -14,7 +14,7 @@ from app.db import locks
 from app.db import workers as workers_sql
 from app.db.claims import batch_by_id
 from app.db.inputs import input_blob
-from app.db.tables import Batch, Job
+from app.db.tables import Batch, Job, Worker
 from app.domain.batches import BatchState
 from app.domain.eligibility import Requirement, Serving, can_serve, missing_models, undecided
 from app.domain.input_lines import CheckedLine, check_line
@@ -23,6 +23,7 @@ from app.domain.inputs import validate as validate_input
 from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.lines import read_lines
+from app.domain.workers import WorkerState
 from app.services.context import Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_leases
@@ -52,7 +53,7 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
         if batch is None:
             raise LookupError(f"there is no batch {batch_id}")
         key = input_blob(session, batch_id)
-        pool = [servings(worker) for worker in workers_sql.ever_of_pool(session, batch.pool)]
+        pool = _pool(workers_sql.ever_of_pool(session, batch.pool))
 
     def open_chunks() -> Iterator[bytes]:
         with yard.blobs.open(key) as source:
@@ -63,6 +64,14 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
     finding = _judge_lines(report) or _judge_models(report, batch, pool, open_chunks, limits) or _Finding(report)
     return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, finding))
+
+
+def _pool(workers: Sequence[Worker]) -> Servings:
+    """Give what the pool's workers serve or served; nothing at all while one that is there has not told yet."""
+    present = (worker for worker in workers if worker.offline_at is None and worker.state != WorkerState.GONE)
+    if any(undecided(servings(worker)) for worker in present):
+        return ()
+    return [servings(worker) for worker in workers]
 
 
 def _input_limits(limits: Limits) -> InputLimits:
@@ -88,7 +97,7 @@ def _judge_models(
 
     With no worker registered yet, or one whose runtime never answered, nobody can say: the batch waits, and says so.
     """
-    if not pool or any(undecided(runtimes) for runtimes in pool):
+    if not pool:
         return None
     need = Requirement(batch.endpoint, report.models)
     if missing := missing_models(pool, need):
