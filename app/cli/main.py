@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
-from app.cli import config
+from app.cli import batches, config, models, pools, tokens, workers
 from app.cli.errors import CliError
+from app.cli.events import events
 from app.cli.serve import migrate, serve
+from app.cli.submit import submit
 from app.cli.up import up
 from app.local.broker import BrokerError
 from app.local.locks import FolderTaken
@@ -21,6 +23,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(up)
 app.command()(serve)
 app.command()(migrate)
+app.command()(submit)
+app.add_typer(batches.app, name="batch")
+app.add_typer(workers.app, name="worker")
+app.add_typer(pools.app, name="pool")
+app.add_typer(tokens.app, name="token")
+app.add_typer(tokens.orgs, name="org")
+app.command()(events)
+app.add_typer(models.app, name="model")
 app.add_typer(config.app, name="config")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -46,6 +47,10 @@ class PublicApi:
             deadline_seconds=deadline_seconds,
         )
 
+    def patch(self, path: str, body: Any) -> Any:
+        """Change an object to what `body` says: the same however often it is sent."""
+        return self._http.call("PATCH", path, content=json_bytes(body), deadline_seconds=PATIENCE_SECONDS)
+
     def delete(self, path: str) -> Any:
         """Delete an object."""
         return self._http.call("DELETE", path, deadline_seconds=PATIENCE_SECONDS)
@@ -67,6 +72,11 @@ class PublicApi:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+
+def path_to(*parts: str) -> str:
+    """Give the path of an object whose names are somebody's own words: none of them can leave its place."""
+    return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, Any]:

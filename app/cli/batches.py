@@ -1,0 +1,150 @@
+"""`gpuyard batch`: the batches of one's org."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from app.cli import batch_text, results
+from app.cli.connection import server
+from app.cli.errors import EXIT_CODES, CliError, ExitCode
+from app.cli.figures import duration
+from app.cli.output import Json, JsonLines, print_fields, print_json, print_json_line, print_table, say
+from app.cli.submit import Output, check_output, finish
+from app.cli.watching import screen, watch
+from app.client.public import PublicApi, path_to
+
+PAGE = 100
+app = typer.Typer(no_args_is_help=True, help="Batches: list, show, watch, cancel, results.")
+BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch.")]
+
+
+@app.command("list")
+def list_batches(
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="So many, newest first.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List batches, newest first."""
+    with server() as api:
+        found = newest(api, limit)
+    if as_json:
+        print_json(found)
+        return
+    now = time.time()
+    print_table(
+        ("batch", "status", "rows>", "failed>", "age>", "note"),
+        (
+            (
+                batch["id"],
+                batch["status"],
+                batch_text.rows(batch),
+                batch["request_counts"]["failed"] or None,
+                duration(now - batch["created_at"]),
+                batch_text.note(batch),
+            )
+            for batch in found
+        ),
+        nothing="no batches: `gpuyard submit FILE` makes one",
+    )
+
+
+def newest(api: PublicApi, limit: int) -> list[batch_text.Batch]:
+    """Read as many pages as it takes."""
+    found: list[batch_text.Batch] = []
+    after = None
+    while len(found) < limit:
+        page = api.get("/v1/batches", limit=min(PAGE, limit - len(found)), after=after)
+        found += page["data"]
+        if not page["has_more"] or not page["data"]:
+            break
+        after = page["data"][-1]["id"]
+    return found
+
+
+@app.command()
+def show(batch_id: BatchId, as_json: Json = False) -> None:
+    """Show all there is to know of a batch: how it goes, why it waits, what was wrong."""
+    with server() as api:
+        batch = api.get(path_to("v1", "batches", batch_id))
+    if as_json:
+        print_json(batch)
+        return
+    print_fields(batch_text.fields(batch))
+    for line in batch_text.errors(batch):
+        print_fields({"error": line})
+
+
+@app.command("watch", help=f"Follow a batch to its end; --json prints the batch whenever it changed.\n\n{EXIT_CODES}")
+def watch_batch(batch_id: BatchId, output: Output = None, as_json: JsonLines = False) -> None:
+    """Follow a batch to its end."""
+    if output is not None:
+        check_output(output, None, as_json=as_json)
+    with server() as api:
+        if as_json:
+            batch = watch(api, batch_id, Changes())
+        else:
+            with screen() as shown:
+                batch = watch(api, batch_id, shown)
+        finish(api, batch, output)
+    raise typer.Exit(batch_text.exit_code(batch))
+
+
+class Changes:
+    """Prints a batch as a JSON line when it is not as it was."""
+
+    def __init__(self) -> None:
+        self._printed: object = None
+
+    def __call__(self, batch: batch_text.Batch) -> None:
+        """Look at it again."""
+        if batch != self._printed:
+            print_json_line(batch)
+            self._printed = batch
+
+
+@app.command()
+def cancel(batch_id: BatchId, as_json: Json = False) -> None:
+    """Cancel a batch. Rows that are finished keep their results."""
+    with server() as api:
+        batch = api.post(path_to("v1", "batches", batch_id, "cancel"))
+    if as_json:
+        print_json(batch)
+        return
+    typer.echo(f"{batch['id']} {batch['status']}")
+
+
+@app.command("results")
+def show_results(
+    batch_id: BatchId,
+    output: Output = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the batch has ended.")] = False,
+    as_json: JsonLines = False,  # noqa: ARG001 - results are JSON lines with and without it
+) -> None:
+    """Print results, a JSON line a row.
+
+    Of an ended batch: exactly one line for each input row, in input order, failures included. Of one that runs: what
+    is stored so far, in the order stored; with --follow the rest as it comes, each row once. -o FILE writes the file
+    whole or not at all, and with --follow at the batch's end.
+    """
+    if output is not None:
+        check_output(output, None, as_json=False)
+    with server() as api:
+        batch = api.get(path_to("v1", "batches", batch_id))
+        if follow and output not in {None, results.STDOUT} and not batch_text.has_ended(batch):
+            with screen() as shown:
+                batch = watch(api, batch_id, shown)
+        if batch["status"] == "failed":
+            wrong = next(batch_text.errors(batch), "its input was refused")
+            raise CliError(f"{batch_id} failed and has no results: {wrong}", exit_code=ExitCode.ENDED_BADLY)
+        if batch_text.has_ended(batch):
+            results.write_whole(api, batch, output or results.STDOUT)
+            return
+        with results.target(output or results.STDOUT, batch_id=batch_id) as out:
+            stored = (line for line, _ in results.stored_so_far(api, batch_id))
+            count = 0
+            for line in results.follow(api, batch_id) if follow else stored:
+                out.write(line)
+                out.flush()
+                count += 1
+    if not follow:
+        say(f"{batch_id} still runs: {count} of {batch['request_counts']['total']} rows so far, in the order stored")

@@ -1,0 +1,61 @@
+"""The server a command talks to: found by the settings, and its refusals told as one line that says what to do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from app.cli.errors import CliError
+from app.cli.output import clean
+from app.client.errors import ControlPlaneError
+from app.client.public import PublicApi
+from config.logging import configure
+from config.settings import ClientSettings, load_with_origins
+
+_UNAUTHORIZED = 401
+
+
+@dataclass(frozen=True)
+class Address:
+    """URL (without /v1) and key of a server, and where they were found."""
+
+    url: str
+    key: str
+    key_from: str
+
+
+def find_server() -> Address:
+    """Read the settings. Raises SettingsError, and CliError when they name no server or no key."""
+    settings, origins = load_with_origins(ClientSettings)
+    # The client's own log lines are for workers; here a failed call becomes the command's one line.
+    configure("cli", level="DEBUG" if settings.log_level == "DEBUG" else "CRITICAL")
+    if settings.server_url is None:
+        raise CliError("no server: set GPUYARD_SERVER_URL and GPUYARD_API_KEY, or start one here with `gpuyard up`")
+    if settings.api_key is None:
+        raise CliError(
+            f"no key for {settings.server_url}: set GPUYARD_API_KEY (an admin makes one with `gpuyard token create`)"
+        )
+    return Address(settings.server_url, settings.api_key.get_secret_value(), origins["api_key"])
+
+
+@contextmanager
+def server() -> Iterator[PublicApi]:
+    """Open the API for a command; what it refuses leaves the block as CliError."""
+    address = find_server()
+    with PublicApi(address.url, address.key) as api:
+        try:
+            yield api
+        except ControlPlaneError as error:
+            raise CliError(explain(error, address)) from error
+
+
+def explain(error: ControlPlaneError, address: Address) -> str:
+    """Say what a call ended with, and what to do about it."""
+    if error.status is None:
+        return (
+            f"{address.url} does not answer ({error.message.removeprefix('no answer: ')}): is it running there? "
+            "`gpuyard up` starts one on this machine, `gpuyard doctor` looks for what is wrong"
+        )
+    if error.status == _UNAUTHORIZED:
+        return f"{address.url} refuses the key from {address.key_from}: {error.message}"
+    message = clean(error.message)
+    return f"{address.url}: {message}" if error.code is None else f"{message} ({error.code})"

@@ -1,0 +1,107 @@
+"""Following a batch to its end: a live line on a terminal, a line now and then elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from app.cli.batch_text import Batch, done, has_ended, note, progress
+from app.cli.errors import CliError, ExitCode
+from app.cli.output import clean, say
+from app.client.errors import TryLater
+from app.client.public import PublicApi, path_to
+
+FIRST_LOOKS = 20
+QUICK_SECONDS = 0.3
+LOOK_SECONDS = 1.0
+"""The first looks come quickly, for small batches."""
+AWAY_SECONDS = 600.0
+"""A server that does not answer for so long ends the watching; the batch goes on when it is back."""
+LINE_SECONDS = 15.0
+Show = Callable[[dict[str, Any]], None]
+
+
+def watch(api: PublicApi, batch_id: str, show: Show) -> dict[str, Any]:
+    """Follow a batch and give it as it ended. Raises app.client.errors; Ctrl-C becomes CliError, exit code 130."""
+    try:
+        batch = None
+        for batch in looks(api, batch_id):
+            show(batch)
+    except KeyboardInterrupt:
+        raise CliError(
+            f"{batch_id} goes on without this command: `gpuyard batch watch {batch_id}` comes back to it, "
+            f"`gpuyard batch cancel {batch_id}` ends it",
+            exit_code=ExitCode.INTERRUPTED,
+        ) from None
+    if batch is None:
+        raise CliError(f"{batch_id} was not looked at")
+    return batch
+
+
+def looks(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
+    """Give the batch again and again, its end last."""
+    answered = time.monotonic()
+    for number in range(2**62):
+        try:
+            batch: dict[str, Any] = api.get(path_to("v1", "batches", batch_id))
+        except TryLater:
+            if time.monotonic() - answered > AWAY_SECONDS:
+                raise
+        else:
+            answered = time.monotonic()
+            yield batch
+            if has_ended(batch):
+                return
+        time.sleep(QUICK_SECONDS if number < FIRST_LOOKS else LOOK_SECONDS)
+
+
+@contextmanager
+def screen() -> Iterator[Show]:
+    """Give what shows a batch on standard error, as fits what that is."""
+    out = Console(stderr=True, highlight=False, emoji=False)
+    if not out.is_terminal:
+        yield _Lines()
+        return
+    with Live(console=out, transient=True, refresh_per_second=8) as live:
+        yield _Screen(live)
+
+
+class _Screen:
+    """A bar, and below it what is worth knowing."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._bar = Progress(BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("rows"), expand=True)
+        self._task = self._bar.add_task("rows", total=None)
+
+    def __call__(self, batch: Batch) -> None:
+        counts = batch["request_counts"]
+        self._bar.update(self._task, completed=done(batch), total=counts["total"] or None)
+        words = Text(f"{batch['status']} ", style="bold")
+        if counts["failed"]:
+            words.append(f"{counts['failed']} failed ", style="red")
+        words.append(clean(note(batch)))
+        words.append(" · Ctrl-C leaves it running", style="dim")
+        self._live.update(Group(self._bar, words))
+
+
+class _Lines:
+    """A line when the status or the reason to wait changes, and every 15 s when rows were done."""
+
+    def __init__(self) -> None:
+        self._said: tuple[object, ...] = ()
+        self._rows = -1
+        self._at = 0.0
+
+    def __call__(self, batch: Batch) -> None:
+        now = time.monotonic()
+        state = (batch["status"], (batch.get("gpuyard") or {}).get("waiting_reason"))
+        moved = done(batch) != self._rows and now - self._at >= LINE_SECONDS
+        if not has_ended(batch) and (state != self._said or moved):
+            say(progress(batch))
+            self._said, self._rows, self._at = state, done(batch), now

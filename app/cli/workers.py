@@ -1,0 +1,130 @@
+"""`gpuyard worker`: the workers, what they have to give, and why one gets no lease (PL-06, PL-07)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.connection import server
+from app.cli.figures import duration, moment, size
+from app.cli.output import Json, print_fields, print_json, print_table
+from app.client.public import path_to
+
+app = typer.Typer(no_args_is_help=True, help="Workers: list, show.")
+NO_LEASE = {
+    "slots": "all its slots are taken",
+    "nothing": "nothing waits that it could run",
+    "load": "its host is busier than the pool's max_load allows",
+    "memory": "its host has less memory free than the pool's min_memory_gb",
+    "phase": "it is not ready yet, or not any more",
+    "draining": "it finishes what it has and leaves",
+    "limit": "a limit of the pool is reached",
+    "unreachable": "it has not been heard of within the grace",
+    "yield": "other work goes first",
+}
+"""The words of a claim's no (DESIGN 7) as sentences."""
+
+
+@app.command("list")
+def list_workers(
+    pool: Annotated[str | None, typer.Option(help="Of this pool only.")] = None,
+    gone: Annotated[bool, typer.Option("--gone", help="Those that have left, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List workers. Load is per CPU, memory and disk are what is free, slots are free/all, `no lease` says why not."""
+    with server() as api:
+        found = api.get("/v1/workers", pool=pool, gone=gone or None)["data"]
+    if as_json:
+        print_json(found)
+        return
+    classes = list(dict.fromkeys(name for worker in found for name in worker["slots"]))
+    print_table(
+        (
+            "worker",
+            "pool",
+            "state",
+            "seen>",
+            "load>",
+            "memory>",
+            "disk>",
+            *(f"{name}>" for name in classes),
+            "no lease",
+        ),
+        (
+            (
+                worker["name"],
+                worker["pool"],
+                worker["state"],
+                duration(worker["seen_seconds"]),
+                _load(worker),
+                size(worker["memory_available"]),
+                size(worker["disk_free"]),
+                *(slots(worker, name) for name in classes),
+                worker["no_lease"],
+            )
+            for worker in found
+        ),
+        nothing="no workers: `celery -A app worker -Q gpu` starts one, `gpuyard up` starts everything on this machine",
+    )
+
+
+@app.command()
+def show(
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Id or name of a worker.")], as_json: Json = False
+) -> None:
+    """Show a worker: its host, its runtimes and their models, and why it gets no lease."""
+    with server() as api:
+        found = api.get(path_to("v1", "workers", worker))
+    if as_json:
+        print_json(found)
+        return
+    print_fields(fields(found))
+    for gpu in found["gpus"]:
+        used = f"{size(gpu['memory_used'])} of {size(gpu['memory_total'])} used"
+        busy = f", {gpu['utilization']:.0f} % busy" if gpu.get("utilization") is not None else ""
+        print_fields({f"gpu {gpu['index']}": f"{gpu['name']}: {used}{busy}"})
+    for runtime in found["runtimes"]:
+        state = "alive" if runtime["alive"] else f"not alive: {runtime.get('reason') or 'no answer'}"
+        print_fields({"runtime": f"{runtime['name']}: {state}"})
+        print_fields({"models": ", ".join(runtime["models"]) or "none"})
+
+
+def fields(worker: Mapping[str, Any]) -> dict[str, object]:
+    """Give what there is to show of a worker but its GPUs and runtimes."""
+    why = worker["no_lease"]
+    return {
+        "worker": worker["name"],
+        "id": worker["id"],
+        "pool": worker["pool"],
+        "state": worker["state"],
+        "phase": worker["phase"],
+        "activity": worker["activity"],
+        "no lease": f"{why}: {NO_LEASE[why]}" if why in NO_LEASE else why,
+        "seen": f"{duration(worker['seen_seconds'])} ago",
+        "slots": ", ".join(f"{slots(worker, name)} {name} free" for name in worker["slots"]),
+        "prompts": worker["max_concurrent_prompts"],
+        "jobs": worker["current_invocations"],
+        "host": worker["hostname"],
+        "load": _load(worker),
+        "memory": _of(worker["memory_available"], worker["memory_total"]),
+        "disk": size(worker["disk_free"]),
+        "transport": worker["transport"],
+        "tags": ", ".join(worker["tags"]) or None,
+        "versions": ", ".join(f"{name} {version}" for name, version in worker["versions"].items()) or None,
+        "since": moment(worker["created_at"]),
+    }
+
+
+def slots(worker: Mapping[str, Any], name: str) -> str | None:
+    """Write a class's free slots and all of them."""
+    found = worker["slots"].get(name)
+    return f"{found['free']}/{found['total']}" if found else None
+
+
+def _load(worker: Mapping[str, Any]) -> str | None:
+    load = worker["load_per_cpu"]
+    return None if load is None else f"{load:.2f}"
+
+
+def _of(free: float | None, total: float | None) -> str | None:
+    return f"{size(free)} of {size(total)} free" if free is not None and total is not None else size(free)
