@@ -1,8 +1,13 @@
-"""`python -m app.api`: what `gpuyard serve` starts. `migrate` as its argument brings the schema up, and ends."""
+"""`python -m app.api`: what `gpuyard serve` starts. `migrate` as its argument brings the schema up, and ends.
+
+`check` says on standard output, as JSON, whether database, schema and contents can be used: for `gpuyard doctor`.
+"""
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import uvicorn
@@ -11,7 +16,7 @@ from app.api.main import begin, create_app
 from app.db import schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable, Store
-from app.services import beginnings, tokens
+from app.services import beginnings, readiness, tokens
 from app.services.opening import open_yard
 from config.logging import configure
 from config.settings import ServerSettings, load
@@ -30,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load(ServerSettings, cli={name: value for name, value in given.items() if value is not None})
         if asked.verb == "migrate":
             return _migrate(settings)
+        if asked.verb == "check":
+            return _check(settings)
         configure("api", level=settings.log_level, as_json=settings.log_json)
         _prepare(settings, init=asked.init)
     except (SettingsError, SchemaMismatch, DatabaseUnavailable) as error:
@@ -40,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuyard serve", description="The API and its schema.")
-    parser.add_argument("verb", nargs="?", choices=("serve", "migrate"), default="serve")
+    parser.add_argument("verb", nargs="?", choices=("serve", "migrate", "check"), default="serve")
     parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
@@ -56,6 +63,16 @@ def _migrate(settings: ServerSettings) -> int:
     finally:
         store.close()
     return 0
+
+
+def _check(settings: ServerSettings) -> int:
+    yard = open_yard(settings)
+    try:
+        found = readiness.look(yard)
+    finally:
+        yard.store.close()
+    print(json.dumps(asdict(found)))  # noqa: T201
+    return 0 if found.ready else 1
 
 
 def _prepare(settings: ServerSettings, *, init: bool) -> None:

@@ -66,7 +66,7 @@ def progress(batch: Batch) -> str:
     workers = ours(batch).get("workers")
     parts = (
         str(batch["status"]),
-        f"{rows(batch)} rows",
+        f"{rows(batch)} rows" if batch["request_counts"]["total"] else "",
         f"{failed} failed" if failed else "",
         f"{workers} worker{'' if workers == 1 else 's'}" if workers else "",
         note(batch),

@@ -45,6 +45,7 @@ def list_batches(
             for batch in found
         ),
         nothing="no batches: `gpuyard submit FILE` makes one",
+        sentences=True,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from app.cli import batches, config, models, pools, tokens, workers
+from app.cli.doctor import doctor
 from app.cli.errors import CliError
 from app.cli.events import events
 from app.cli.serve import migrate, serve
@@ -30,6 +31,7 @@ app.add_typer(pools.app, name="pool")
 app.add_typer(tokens.app, name="token")
 app.add_typer(tokens.orgs, name="org")
 app.command()(events)
+app.command()(doctor)
 app.add_typer(models.app, name="model")
 app.add_typer(config.app, name="config")
 

@@ -20,6 +20,8 @@ JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a
 
 NARROW = 60
 """Below so many columns a table is unreadable, and each row becomes a block of lines."""
+WIDE = 110
+"""From so many columns on, a column of sentences has its place beside the others; below it stands under the first."""
 UNBOUNDED = 1000
 
 
@@ -50,10 +52,13 @@ def console() -> Console:
     return Console(highlight=False, emoji=False, width=None if bounded else UNBOUNDED)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str, sentences: bool = False
+) -> None:
     """Print rows under their column names; `nothing` is said on standard error when there are none.
 
-    A name that ends in `>` is of figures, aligned to the right. The last column takes what width is left.
+    A name that ends in `>` is of figures, aligned to the right. The last column takes what width is left;
+    with `sentences` it goes below the first one where that is little.
     """
     found = [[clean("-" if cell is None else cell) for cell in row] for row in rows]
     if not found:
@@ -66,9 +71,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, not
             print_fields(dict(zip(names, row, strict=True)))
             typer.echo()
         return
+    if sentences and out.width < WIDE:
+        names.pop()
+        found = [[f"{row[0]}\n  {row[-1]}" if row[-1] else row[0], *row[1:-1]] for row in found]
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, column in zip(names, columns, strict=True):
-        last = name == names[-1]
+    for name, column in zip(names, columns, strict=False):
+        last = name == columns[-1]
         table.add_column(name, justify="right" if column.endswith(">") else "left", no_wrap=not last, overflow="fold")
     for row in found:
         table.add_row(*(Text(cell) for cell in row))
