@@ -12,6 +12,9 @@ LOCKED := $(PIP) --require-hashes
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make locks"
 
+# Some shells forbid Python to keep what it compiled; every process would then compile everything at its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install worker demo venv test lint types imports format docs docs-check check locks clean
 
