@@ -10,8 +10,7 @@ from app.schemas.batches import BatchObject, NewBatch
 from app.schemas.listing import Listing
 from app.services import batches, results, stops
 
-MAX_BODY_BYTES = 1024 * 1024
-router = APIRouter(route_class=GuardedRoute, tags=["batches"], max_body_size=MAX_BODY_BYTES)
+router = APIRouter(route_class=GuardedRoute, tags=["batches"])
 
 Limit = Annotated[int, Query(ge=1, le=batches.MAX_BATCHES_LISTED)]
 RetryCount = Annotated[int, Header(alias="x-stainless-retry-count", ge=0, le=1000)]

@@ -5,17 +5,18 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import contents, uploads
-from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.api.guarding import GuardedRoute, StreamedRoute, TheCaller, TheYard
 from app.schemas.files import FileDeleted, FileObject
 from app.schemas.listing import Listing
 from app.services import files
 
 router = APIRouter(route_class=GuardedRoute, tags=["files"])
+upload_router = APIRouter(route_class=StreamedRoute, tags=["files"])
 
 Limit = Annotated[int, Query(ge=1, le=files.MAX_FILES_LISTED)]
 
 
-@router.post("/v1/files")
+@upload_router.post("/v1/files")
 async def upload(yard: TheYard, caller: TheCaller, request: Request) -> FileObject:
     """Take a file in."""
     return await uploads.receive(yard, caller, request)

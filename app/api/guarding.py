@@ -6,6 +6,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import Message
 
 from app.api.access import scopes_of
 from app.domain.errors import BadRequest, Forbidden, NotFound
@@ -16,18 +18,34 @@ from app.services.context import Caller, Yard
 class GuardedRoute(APIRoute):
     """A route that only calls its function for a caller with one of the scopes that app.api.access names."""
 
+    max_body_bytes: int | None = 1024 * 1024
+    """FastAPI's own bound answers in plain text, and over a 401 too."""
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap FastAPI's handler, which would read the body first."""
         handle = super().get_route_handler()
         scopes = scopes_of(self.methods or set(), self.path)
+        limit = self.max_body_bytes
 
         async def guarded(request: Request) -> Response:
             _refuse_nul(request)
             if scopes:
                 request.state.caller = await run_in_threadpool(_admit, request, scopes)
-            return await handle(request)
+            return await handle(request if limit is None else _bounded(request, limit))
 
         return guarded
+
+
+class WorkerRoute(GuardedRoute):
+    """A route whose messages name thousands of leases or models."""
+
+    max_body_bytes = 16 * 1024 * 1024
+
+
+class StreamedRoute(GuardedRoute):
+    """A route that reads its body itself, and knows how much is too much."""
+
+    max_body_bytes = None
 
 
 async def _yard(request: Request) -> Yard:
@@ -57,6 +75,25 @@ def _admit(request: Request, scopes: tuple[str, ...]) -> Caller:
             code="missing_scope",
         )
     return caller
+
+
+def _bounded(request: Request, limit: int) -> Request:
+    """Give the request with a body of at most `limit` bytes, whatever its head says of the length."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > limit:
+        raise HTTPException(413)
+    left = limit
+
+    async def receive() -> Message:
+        nonlocal left
+        message = await request.receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            # FastAPI turns every other exception of reading a body into its own.
+            raise HTTPException(413)
+        return message
+
+    return Request(request.scope, receive)
 
 
 def _refuse_nul(request: Request) -> None:

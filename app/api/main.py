@@ -27,6 +27,7 @@ from config.settings import ServerSettings, load
 ROUTERS = (
     health.router,
     files.router,
+    files.upload_router,
     batches.router,
     events.router,
     models.router,

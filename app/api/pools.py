@@ -2,13 +2,12 @@
 
 from fastapi import APIRouter
 
-from app.api.batches import MAX_BODY_BYTES
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.schemas.listing import Listing
 from app.schemas.pools import NewPool, PoolChange, PoolInfo
 from app.services import pools
 
-router = APIRouter(route_class=GuardedRoute, tags=["pools"], max_body_size=MAX_BODY_BYTES)
+router = APIRouter(route_class=GuardedRoute, tags=["pools"])
 
 
 @router.get("/v1/pools")

@@ -2,13 +2,12 @@
 
 from fastapi import APIRouter
 
-from app.api.batches import MAX_BODY_BYTES
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.schemas.listing import Listing
 from app.schemas.tokens import NewOrg, NewToken, OrgInfo, Token, TokenWithSecret
 from app.services import orgs, tokens
 
-router = APIRouter(route_class=GuardedRoute, tags=["tokens"], max_body_size=MAX_BODY_BYTES)
+router = APIRouter(route_class=GuardedRoute, tags=["tokens"])
 
 
 @router.get("/v1/tokens")

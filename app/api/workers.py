@@ -7,18 +7,16 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from app.api.errors import refusal_of
-from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
 from app.domain.errors import BadRequest, TooLarge
 from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
 from app.schemas.segments import HandInAnswer, HandInHeader, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
 from app.services import claims, handins, leases, workers
 
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_HAND_IN_BYTES = 256 * 1024 * 1024
-router = APIRouter(route_class=GuardedRoute, tags=["worker protocol"], max_body_size=MAX_MESSAGE_BYTES)
-# Hand-ins have a bound of their own.
-hand_ins = APIRouter(route_class=GuardedRoute, tags=["worker protocol"])
+router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
+hand_ins = APIRouter(route_class=StreamedRoute, tags=["worker protocol"])
 
 BootId = Annotated[str | None, Header(alias="x-gpuyard-boot-id", max_length=128)]
 
