@@ -46,6 +46,8 @@ from executors.settings import ExecutorSettings
 FACTS_SECONDS = 30.0
 STOP_SECONDS = 1.0
 """What a loop gets to end its turn; a call that hangs longer is cut by the end of the client."""
+STUCK_EXIT_CODE = 75
+"""Of a process that had to be ended because something in it hangs (EX_TEMPFAIL)."""
 _NO_RUNTIME = "no runtime is alive"
 log = structlog.get_logger("gpuyard.worker")
 
@@ -193,7 +195,7 @@ class Agent:
         """Take over the queue, the signals and the end of a Celery worker whose consumer has not started."""
         self._door.attach(celery_worker)
         self._on_exit, self._watch = signals.end_celery, signals.watchdog
-        signals.take_over(self.on_signal)
+        signals.take_over(self.on_signal, self._celery_ends)
         if self._ended.is_set():  # it was dismissed before Celery was there to be told
             signals.end_celery(self.exit_code)
 
@@ -206,17 +208,22 @@ class Agent:
         if any(share.batch.id == batch_id for share in self._shares.all()):
             self._heartbeat.wake()
 
-    def drain(self, reason: ByeReason) -> None:
-        """Leave in good order; returns at once, `join` waits for it."""
+    def drain(self, reason: ByeReason) -> bool:
+        """Leave in good order; returns at once, `join` waits for it. False: it is leaving already."""
         self._gate.close()
-        if self._drain.start(reason):
-            self._watch(self._drain.longest_seconds + signals.EXIT_SECONDS, 75)
+        begins = not self._ended.is_set() and self._drain.start(reason)
+        if begins:
+            self._watch(self._drain.longest_seconds + signals.EXIT_SECONDS, STUCK_EXIT_CODE)
+        return begins
 
     def on_signal(self) -> None:
         """The first signal drains, the second grants no more time."""
-        if self.phase in {Phase.DRAINING, Phase.TERMINATING}:
+        if not self.drain(ByeReason.SIGNAL):
             self._drain.hurry()
+
+    def _celery_ends(self) -> None:
         self.drain(ByeReason.SIGNAL)
+        self.join(self._drain.longest_seconds)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the agent has ended."""

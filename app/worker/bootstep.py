@@ -4,7 +4,10 @@ from typing import Any
 
 from celery import bootsteps
 
-from app.worker import current
+from app.worker import control_commands, current
+
+COMMANDS = (control_commands.gpuyard_stop,)
+"""Celery knows a remote command once its module was imported."""
 
 
 class AgentStep(bootsteps.StartStopStep):

@@ -17,18 +17,30 @@ EXIT_SECONDS = 10.0
 log = structlog.get_logger("gpuyard.worker")
 
 
-def take_over(on_signal: Callable[[], None]) -> None:
-    """Have SIGTERM, SIGINT and SIGQUIT call `on_signal` once Celery has set up its own handlers."""
+def take_over(on_signal: Callable[[], None], on_shutdown: Callable[[], None]) -> None:
+    """Have SIGTERM, SIGINT and SIGQUIT call `on_signal` once Celery has set up its own handlers.
+
+    `on_shutdown` is called when Celery ends for a reason of its own (a remote `shutdown`, a signal before it was
+    ready), after its threads are idle and before the process ends; it may take its time.
+    """
 
     def install(**_: object) -> None:
         def handle(_number: int, _frame: FrameType | None) -> None:
-            # A handler may interrupt any lock holder: the work is another thread's.
-            threading.Thread(target=on_signal, name="gpuyard-signal", daemon=True).start()
+            call()
 
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, handle)
 
+    def call(**_: object) -> None:
+        # A handler may interrupt any lock holder: the work is another thread's.
+        threading.Thread(target=on_signal, name="gpuyard-signal", daemon=True).start()
+
+    def end(**_: object) -> None:
+        on_shutdown()
+
     celery_signals.worker_ready.connect(install, weak=False, dispatch_uid="gpuyard-signals")
+    celery_signals.worker_shutting_down.connect(call, weak=False, dispatch_uid="gpuyard-shutting-down")
+    celery_signals.worker_shutdown.connect(end, weak=False, dispatch_uid="gpuyard-shutdown")
 
 
 def end_celery(exit_code: int) -> None:

@@ -1,0 +1,191 @@
+"""The facade: one gate for every trigger, an open door only while a message is of use, a beat that says it all."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.worker.agent import Agent
+from app.worker.door import Door
+from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, rows
+from tests.fakes.steered_executor import SteeredExecutor
+
+StartAgent = Callable[..., Agent]
+
+
+class Consumer:
+    """Stands where Celery's consumer does; the broker's side of it is tested in tests/broker."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.task_consumer = self
+
+    def call_soon(self, call: Callable[..., None], *args: Any) -> None:
+        call(*args)
+
+    def add_task_queue(self, queue: str) -> None:
+        self.open.add(queue)
+
+    def cancel_task_queue(self, queue: str) -> None:
+        self.open.discard(queue)
+
+
+class CeleryWorker:
+    """As far as the door looks: `app.amqp.queues.deselect` and `consumer`."""
+
+    def __init__(self) -> None:
+        self.consumer = Consumer()
+        self.deselected: list[str] = []
+        self.app = self.amqp = self.queues = self
+
+    def deselect(self, queue: str) -> None:
+        self.deselected.append(queue)
+
+
+def test_a_message_runs_its_share_in_the_calling_thread(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = start_agent()
+    plane.give_batch(list(rows(4)))
+    plane.next("heartbeat", *[Answer(503)] * 1000)  # nothing but the message says that there is work
+    runtime.let_all()
+    agent.run_batch("batch_1")
+    assert len(plane.stored) == 4
+    assert plane.called("claim")[0].body["batch_id"] == "batch_1"
+
+
+def test_a_message_for_a_full_worker_returns_at_once_without_a_claim(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.give_batch(list(rows(8)), shard_rows=8)
+    agent = start_agent()
+    runtime.wait(lambda: len(runtime.running) == 4)
+    claims = len(plane.called("claim"))
+    agent.run_batch("batch_2")
+    assert len(plane.called("claim")) == claims
+
+
+def test_a_bell_that_rang_while_a_claim_was_out_is_not_lost(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.timing |= {"renew_seconds": 60.0}
+    agent = start_agent()
+    plane.wait(lambda: plane.called("heartbeat"))
+    slow = threading.Event()
+    plane.next("claim", Hang(slow))
+    plane.no = "nothing"
+    first = threading.Thread(target=agent.run_batch, args=("batch_0",))
+    first.start()
+    plane.wait(lambda: plane.called("claim"))
+    agent.run_batch("batch_1")  # the permit is out: home at once
+    slow.set()
+    plane.wait(lambda: len(plane.called("claim")) == 2)
+    first.join(5)
+
+
+def test_a_heartbeats_word_brings_work_without_a_message(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    start_agent()
+    runtime.let_all()
+    plane.give_batch(list(rows(4)))
+    plane.wait(lambda: len(plane.stored) == 4)
+
+
+def test_the_next_batch_starts_while_the_last_rows_of_the_old_one_run(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.give_batch(list(rows(2)), batch_id="batch_old")
+    start_agent(max_concurrent_prompts=8)
+    runtime.wait(lambda: len(runtime.running) == 2)
+    plane.give_batch(list(rows(4)), batch_id="batch_new")
+    runtime.wait(lambda: len(runtime.started) == 6)
+    assert runtime.finished == []
+
+
+def test_nothing_is_claimed_while_no_runtime_is_alive(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    runtime.alive = False
+    plane.give_batch(list(rows(4)))
+    agent = start_agent()
+    plane.wait(lambda: len(plane.called("heartbeat")) > 3)
+    agent.run_batch("batch_1")
+    assert plane.called("claim") == []
+    runtime.alive = True
+    runtime.let_all()
+    plane.wait(lambda: len(plane.stored) == 4)
+
+
+def test_a_beat_says_phase_leases_and_runtimes(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.give_batch(list(rows(8)))
+    start_agent()
+    plane.wait(lambda: any(len(call.body["leases"]) == 2 for call in plane.called("heartbeat")))
+    first, last = plane.called("heartbeat")[0].body, plane.called("heartbeat")[-1].body
+    assert first["runtimes"][0]["models"] == ["fake"]
+    assert (last["phase"], last["activity"], last["current_invocations"]) == ("ready", "busy", 2)
+    assert (last["leases"], last["unstarted"]) == ([1, 2], [2])
+    assert last["sample"]["cpus"] >= 1
+    assert last["runtimes"] is None  # nothing changed, and half a minute has not passed
+
+
+def test_runtimes_are_told_at_least_every_thirty_seconds(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    ahead = [0.0]
+    start_agent(clock=lambda: time.monotonic() + ahead[0])
+    plane.wait(lambda: len(plane.called("heartbeat")) > 1)
+    ahead[0] = 31.0
+    plane.wait(lambda: sum(call.body["runtimes"] is not None for call in plane.called("heartbeat")) > 1)
+
+
+def test_a_probe_that_hangs_stretches_no_beat(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = start_agent()
+    with runtime.changed:  # SteeredExecutor.probe needs no lock: hang it by its own means
+        stuck = threading.Event()
+        healthy = runtime.probe
+        runtime.probe = lambda: (stuck.wait(10), healthy())[1]  # type: ignore[method-assign]
+    agent._probes.wake()
+    beats = len(plane.called("heartbeat"))
+    plane.wait(lambda: len(plane.called("heartbeat")) > beats + 4)
+    stuck.set()
+
+
+class TestTheDoor:
+    def test_is_closed_at_the_start_and_opens_when_the_worker_is_ready(self) -> None:
+        door, worker = Door("gpu"), CeleryWorker()
+        door.attach(worker)
+        assert worker.deselected == ["gpu"]
+        door.set(is_open=True)
+        assert worker.consumer.open == {"gpu"}
+
+    def test_of_a_ready_worker_stays_open(self) -> None:
+        door, worker = Door("gpu"), CeleryWorker()
+        door.set(is_open=True)
+        door.attach(worker)
+        assert worker.deselected == []
+
+    @pytest.mark.parametrize("runtime_dies", [False, True])
+    def test_closes_while_a_message_would_be_of_no_use(
+        self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, runtime_dies: bool
+    ) -> None:
+        agent, worker = start_agent(), CeleryWorker()
+        agent._door.attach(worker)
+        worker.consumer.open.add("gpu")
+        if runtime_dies:
+            runtime.alive = False
+            agent._probes.wake()
+        else:
+            plane.give_batch(list(rows(8)), shard_rows=8)
+            runtime.wait(lambda: len(runtime.running) == 4)
+        beats = len(plane.called("heartbeat"))
+        plane.wait(lambda: len(plane.called("heartbeat")) > beats + 1)
+        assert worker.consumer.open == set()
+        runtime.alive = True
+        runtime.let_all()
+        agent._probes.wake()
+        plane.wait(lambda: worker.consumer.open == {"gpu"})

@@ -1,0 +1,205 @@
+"""Leaving: what is finished is handed in, what is not goes to another worker, and the control plane hears of it."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.domain.workers import ByeReason, Phase
+from app.worker.agent import Agent
+from tests.fakes.control_plane import Answer, FakeControlPlane, Lose, refusal, rows
+from tests.fakes.steered_executor import SteeredExecutor
+
+StartAgent = Callable[..., Agent]
+
+
+def running(plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, **settings: object) -> Agent:
+    """Start an agent with two shards of four rows: the first is in flight, of the second no row began."""
+    plane.segment_seconds = 30.0
+    plane.give_batch(list(rows(8)))
+    agent = start_agent(**settings)
+    runtime.wait(lambda: len(runtime.running) == 4)
+    plane.wait(lambda: len(plane.leases) == 2)
+    return agent
+
+
+def test_rows_in_flight_end_unstarted_leases_go_first_and_bye_comes_last(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = running(plane, runtime, start_agent)
+    agent.on_signal()
+    plane.wait(lambda: plane.states() == {1: "held", 2: "released"})
+    assert runtime.cut == []
+    runtime.let(0, 1)
+    runtime.wait(lambda: len(runtime.finished) == 2)
+    assert agent.phase is Phase.DRAINING
+    runtime.let(2, 3)
+    assert agent.join(10)
+    assert (agent.exit_code, sorted(plane.stored), plane.states()[1]) == (0, [0, 1, 2, 3], "reported")
+    assert runtime.started == [0, 1, 2, 3]
+    bye = plane.called("bye")[0].body
+    assert (bye["reason"], bye["inflight_abandoned"], bye["spooled"]) == ("signal", 0, [])
+    assert [call.route for call in plane.calls if call.route != "heartbeat"][-1] == "bye"
+
+
+def test_a_shard_that_is_not_complete_is_handed_in_and_released(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.segment_seconds = 30.0
+    plane.give_batch(list(rows(4)))
+    agent = start_agent(max_concurrent_prompts=2)
+    runtime.wait(lambda: len(runtime.running) == 2)
+    agent.on_signal()
+    plane.wait(lambda: any(call.body["phase"] == "draining" for call in plane.called("heartbeat")))
+    runtime.let_all()
+    assert agent.join(10)
+    assert (sorted(plane.stored), plane.states()) == ([0, 1], {1: "released"})
+
+
+def test_rows_that_outlive_the_grace_are_cut(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = running(plane, runtime, start_agent, drain_seconds=0.3)
+    runtime.let(0)
+    runtime.wait(lambda: runtime.finished == [0])
+    agent.drain(ByeReason.DRAIN)
+    assert agent.join(10)
+    assert len(runtime.cut) == 3
+    assert (set(plane.stored), set(plane.states().values())) == ({0}, {"released"})
+    assert plane.called("bye")[0].body["reason"] == "drain"
+
+
+def test_a_second_signal_grants_no_more_time(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = running(plane, runtime, start_agent, drain_seconds=60.0)
+    agent.on_signal()
+    began = time.monotonic()
+    agent.on_signal()
+    assert agent.join(10)
+    assert time.monotonic() - began < 5
+    assert len(runtime.cut) == 4
+
+
+def test_the_control_plane_may_ask_for_it(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = running(plane, runtime, start_agent)
+    with plane.changed:
+        plane.drain = True
+    plane.wait(lambda: plane.states()[2] == "released")
+    runtime.let_all()
+    assert agent.join(10)
+    assert plane.called("bye")[0].body["reason"] == "drain"
+
+
+def test_a_worker_without_work_leaves_after_keep_alive(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    agent = start_agent(keep_alive_seconds=0.5)
+    assert agent.join(10)
+    assert plane.called("bye")[0].body["reason"] == "idle"
+
+
+def test_no_claim_is_sent_after_a_drain_began(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = running(plane, runtime, start_agent)
+    agent.on_signal()
+    claims = len(plane.called("claim"))
+    agent.run_batch("batch_1")
+    runtime.let_all()
+    assert agent.join(10)
+    assert len(plane.called("claim")) == claims
+
+
+def test_a_control_plane_that_is_away_keeps_nobody_and_loses_nothing(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    agent = running(plane, runtime, start_agent, drain_seconds=0.1, kill_after_seconds=0.5)
+    plane.next("results", *[Answer(503)] * 100)
+    plane.next("release", *[Answer(503)] * 100)
+    plane.next("bye", Lose())
+    runtime.let(0, 1, 2, 3)
+    runtime.wait(lambda: len(runtime.finished) == 4)
+    agent.on_signal()
+    assert agent.join(40)
+    assert agent.exit_code == 0
+    assert plane.stored == {}
+    assert len(list((tmp_path / "state" / "spool").iterdir())) >= 1
+    plane._script.clear()
+    calls = len(plane.calls)
+    start_agent()
+    assert [call.route for call in plane.calls[calls : calls + 2]] == ["results", "register"]
+    assert set(plane.stored) == {0, 1, 2, 3}
+
+
+class TestDismissal:
+    @pytest.mark.parametrize("no", [refusal(401), refusal(403), refusal(412), refusal(426), refusal(409, "superseded")])
+    def test_stops_all_jobs_keeps_the_spool_and_exits_1(
+        self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, no: Answer, tmp_path: Path
+    ) -> None:
+        agent = running(plane, runtime, start_agent)
+        plane.next("results", *[no] * 5)
+        plane.next("release", *[no] * 5)
+        runtime.let(0)
+        runtime.wait(lambda: runtime.finished == [0])
+        plane.next("heartbeat", no)
+        assert agent.join(20)
+        assert (agent.exit_code, agent.exit_reason) == (1, "no")
+        assert len(runtime.cut) >= 3
+        assert runtime.running == set()
+        assert plane.called("bye") == []
+        assert plane.stored == {}
+        assert len(list((tmp_path / "state" / "spool").iterdir())) == 1
+
+    @pytest.mark.parametrize("route", ["claim", "results"])
+    def test_by_any_call_ends_the_worker(
+        self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, route: str
+    ) -> None:
+        plane.give_batch(list(rows(4)))
+        plane.next(route, refusal(401))
+        runtime.let_all()
+        agent = start_agent()
+        assert agent.join(20)
+        assert agent.exit_code == 1
+
+    @pytest.mark.parametrize("no", [refusal(409, "name_taken"), refusal(400, "unknown_pool"), refusal(426)])
+    def test_at_hello_is_exit_1(self, plane: FakeControlPlane, start_agent: StartAgent, no: Answer) -> None:
+        plane.next("register", no)
+        with pytest.raises(SystemExit) as left:
+            start_agent()
+        assert left.value.code == 1
+
+
+_WORKER = """
+import sys, time
+from pathlib import Path
+from pydantic import SecretStr
+from app.worker.agent import Agent
+from config.settings import WorkerSettings
+from executors.fakes import FakeExecutor
+from executors.settings import ExecutorSettings
+settings = WorkerSettings(server_url=sys.argv[1], api_key=SecretStr("gk-test"), worker_name="gpu-1",
+                          state_dir=Path(sys.argv[2]), max_concurrent_prompts=4)
+Agent(settings, [FakeExecutor(ExecutorSettings(), "fake:")]).start()
+time.sleep(60)
+"""
+
+
+def test_what_a_killed_worker_had_spooled_is_sent_before_the_next_hello(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    plane.give_batch(list(rows(4)))
+    plane.next("results", *[Answer(503)] * 1000)
+    argv = [sys.executable, "-c", _WORKER, plane.url, str(tmp_path / "state")]
+    with subprocess.Popen(argv) as process:
+        plane.wait(lambda: plane.called("results"), 30)
+        process.kill()
+    plane._script.clear()
+    calls = len(plane.calls)
+    start_agent()
+    assert [call.route for call in plane.calls[calls : calls + 2]] == ["results", "register"]
+    assert (len(plane.stored), plane.states()) == (4, {1: "reported"})
+    assert runtime.started == []
