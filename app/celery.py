@@ -10,7 +10,15 @@ from typing import Any
 import click
 from celery import Celery
 
-from app.celery_base import QuietWorker, YardCelery, beat_schedule, broker_option, log_as, settings_for_celery
+from app.celery_base import (
+    QuietWorker,
+    YardCelery,
+    beat_schedule,
+    broker_option,
+    log_as,
+    process_name,
+    settings_for_celery,
+)
 from app.worker import current
 from app.worker.bootstep import AgentStep
 from config.settings import CelerySettings, WorkerSettings, load
@@ -67,7 +75,7 @@ def _default_node() -> str:
 def _from_settings() -> dict[str, Any]:
     settings = load(CelerySettings, cli=broker_option())
     return settings_for_celery(
-        settings, threads=settings.slots_batches + EXTRA_THREADS, client_name="gpuyard-worker"
+        settings, threads=settings.slots_batches + EXTRA_THREADS, client_name=f"gpuyard-{process_name('worker')}"
     ) | beat_schedule(settings)
 
 

@@ -75,6 +75,12 @@ def beat_schedule(settings: SweepSettings) -> dict[str, Any]:
     }
 
 
+def process_name(usual: str) -> str:
+    """What this process is called in logs and at the broker: the app of GPU workers is beat's and Flower's, too."""
+    command = click.get_current_context(silent=True)
+    return command.info_name if command and command.info_name in {"beat", "flower"} else usual
+
+
 def log_as(process: str, *, settings: type[Common]) -> None:
     """Take Celery's logging over: with a receiver of this signal Celery sets up none of its own."""
 
@@ -82,9 +88,8 @@ def log_as(process: str, *, settings: type[Common]) -> None:
         ours = load(settings, cli=broker_option() if "broker_url" in settings.model_fields else {})
         asked = loglevel if isinstance(loglevel, int) else logging.WARNING
         lowest = min(asked, logging.getLevelNamesMapping()[ours.log_level])
-        command = click.get_current_context(silent=True)
         configure(
-            "beat" if command and command.info_name == "beat" else process,
+            process_name(process),
             level=logging.getLevelName(lowest),
             as_json=ours.log_json,
             file=Path(logfile) if logfile else None,

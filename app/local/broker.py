@@ -81,10 +81,11 @@ class LocalBroker:
         return descriptor
 
 
-def is_connected(url: str, client_name: str) -> bool:
-    """Whether a process that names its connections `client_name` is connected to the broker at `url` (Celery's form).
+def listening(url: str, client_name: str) -> int | None:
+    """How many Celery processes that name their connections `client_name` listen at the broker `url` (Celery's form).
 
-    A broker that does not let us look, or that redis-py cannot reach by one URL (Sentinel), counts as yes.
+    One that listens subscribes to Celery's remote control. None: the broker does not let us look, or redis-py cannot
+    reach it by one URL (Sentinel).
     """
     # Here, because it takes longer to import than all else that the command line needs.
     from redis import Redis  # noqa: PLC0415
@@ -92,11 +93,12 @@ def is_connected(url: str, client_name: str) -> bool:
 
     try:
         with Redis.from_url(for_redis(url), socket_timeout=1, socket_connect_timeout=1) as client:
-            return any(found.get("name") == client_name for found in client.client_list())
+            found = [client for client in client.client_list() if client["psub"] != "0"]
+            return len([client for client in found if client["name"] == client_name])
     except (ResponseError, ValueError):
-        return True
+        return None
     except (RedisError, OSError):
-        return False
+        return 0
 
 
 def local_broker(data_dir: Path) -> LocalBroker:

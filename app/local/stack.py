@@ -1,6 +1,6 @@
 """A whole installation on one machine: started in order, kept running, stopped in the opposite order.
 
-Start: guard, broker, schema, then API, control worker, beat and Flower together, keys, GPU workers.
+Start: guard, broker, schema, then API, control worker and beat together, keys, GPU workers, Flower.
 Stop: GPU workers (they drain), Flower, control worker, beat, API, broker.
 One thread drives everything; every wait watches all children.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 from app.local import private_files
-from app.local.broker import BrokerError, LocalBroker, is_connected
+from app.local.broker import BrokerError, LocalBroker, listening
 from app.local.children import Child, Part
 from app.local.control_plane import ControlPlane, KeyRefused
 from app.local.guard import Guard
@@ -110,8 +110,6 @@ class Stack:
         self._run(self.plan.api(admin_key=self._keys.admin(), locks=inherited))
         self._run(self.plan.control(locks=inherited))
         self._run(self.plan.beat(locks=inherited))
-        if self.plan.flower_port is not None:
-            self._run(self.plan.flower(locks=inherited))
         control_plane = ControlPlane(self.plan.url, key=self._keys.admin())
         try:
             self._wait("the API answers", control_plane.ready)
@@ -121,8 +119,12 @@ class Stack:
             for number in numbers:
                 self._run(self.plan.worker(number, key=worker_key, locks=inherited))
             names = [self.plan.name_of(number) for number in numbers]
-            self._wait("the control worker listens", lambda: is_connected(self.plan.broker_url, "gpuyard-control"))
+            self._wait("the control worker listens", lambda: self._listens("gpuyard-control", 1))
             self._wait("the workers are registered", lambda: control_plane.registered(names, since=started_at))
+            self._wait("the workers listen", lambda: self._listens("gpuyard-worker", len(names)))
+            if self.plan.flower_port is not None:
+                self._run(self.plan.flower(locks=inherited))
+                self._wait("Flower shows the workers", lambda: self._flower_shows(len(names) + 1))
         except KeyRefused:
             raise StackError(
                 f"the database does not know the admin key of {self._keys.path}: set GPUYARD_BOOTSTRAP_TOKEN to an "
@@ -141,6 +143,17 @@ class Stack:
         self._broker_lock = lock
         self._run(Part("broker", broker.argv, dict(os.environ), inherit=(*inherited, lock)))
         self._wait("the broker answers", broker.answers)
+
+    def _listens(self, client_name: str, count: int) -> bool:
+        found = listening(self.plan.broker_url, client_name)
+        return found is None or found >= count
+
+    def _flower_shows(self, count: int) -> bool:
+        """Whether Flower knows this many Celery workers: it asks who is there at its start, and when it is told to."""
+        with suppress(httpx.TransportError, ValueError):
+            url = f"http://127.0.0.1:{self.plan.flower_port}/api/workers"
+            return len(httpx.get(url, params={"refresh": 1}, timeout=10).json()) >= count
+        return False
 
     def _run(self, part: Part) -> Child:
         if self._guard is None:

@@ -30,13 +30,13 @@ def mode(path: Path) -> int:
 
 @pytest.fixture(scope="module")
 def ready(installation: Installation) -> dict[str, Any]:
-    found: dict[str, Any] = installation.up("--workers", "2")
+    found: dict[str, Any] = installation.up("--workers", "2", "--flower")
     return found
 
 
 def test_the_ready_file_says_where_everything_is(installation: Installation, ready: dict[str, Any]) -> None:
     assert set(ready) == {"url", "api_key", "worker_key", "broker_url", "flower_url", "pids"}
-    assert set(ready["pids"]) == {"api", "control", "beat", "broker", "workers"}
+    assert set(ready["pids"]) == {"api", "control", "beat", "broker", "flower", "workers"}
     assert len(ready["pids"]["workers"]) == 2
     alive = [ready["pids"][name] for name in ("api", "control", "beat", "broker")] + ready["pids"]["workers"]
     assert all(map(psutil.pid_exists, alive))
@@ -47,6 +47,15 @@ def test_both_workers_are_registered_by_then(ready: dict[str, Any]) -> None:
     workers = httpx.get(ready["url"] + "/v1/workers", headers={"authorization": f"Bearer {ready['api_key']}"}).json()
 
     assert {worker["name"].rpartition("-")[2] for worker in workers["data"]} >= {"1", "2"}
+
+
+def test_flower_shows_the_workers_and_their_queue_and_can_change_nothing(ready: dict[str, Any]) -> None:
+    workers = httpx.get(ready["flower_url"] + "/api/workers").json()
+
+    assert {name.partition("@")[0].rpartition("-")[2] for name in workers} >= {"1", "2"}
+    assert {queue["name"] for worker in workers.values() for queue in worker["active_queues"]} == {"gpu", "control"}
+    shutdown = httpx.post(ready["flower_url"] + f"/api/worker/shutdown/{next(iter(workers))}")
+    assert shutdown.status_code == 403
 
 
 def test_the_workers_key_is_no_admins(ready: dict[str, Any]) -> None:
@@ -111,7 +120,14 @@ def test_ctrl_c_ends_all_of_it_in_order(installation: Installation, ready: dict[
 
     assert [process for process in everyone if not gone(process)] == []
     stops = [line for line in installation.output.read_text().splitlines() if "stopping" in line]
-    assert [line.split()[2].rstrip(",") for line in stops] == ["worker-1", "control", "beat", "api", "broker"]
+    assert [line.split()[2].rstrip(",") for line in stops] == [
+        "worker-1",
+        "flower",
+        "control",
+        "beat",
+        "api",
+        "broker",
+    ]
     assert "worker.left" in (installation.data / "logs" / "worker-1.log").read_text()
     assert not installation.ready_file.exists()
     assert not (installation.home / "gpuyard" / "local.json").exists()
