@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, RedisError
 
 import app
 from app.cli.findings import Finding
-from app.local.broker import is_connected
+from app.local.broker import listening
 from config import places
 from config.broker_url import for_redis, masked
 from config.settings import WorkerSettings, load_with_origins
@@ -58,7 +58,7 @@ def check_broker() -> Finding:
     except (RedisError, OSError, ValueError) as error:
         do = "start the broker, or mend GPUYARD_BROKER_URL; nothing is lost meanwhile"
         return Finding("broker", "red", f"{shown} does not answer: {error}", do)
-    if is_connected(url, "gpuyard-control"):
+    if listening(url, "gpuyard-control") != 0:
         return Finding("broker", "ok", shown)
     do = "start `celery -A app.celery_control worker -Q control`"
     return Finding("broker", "warn", f"{shown} answers, and no control worker is connected to it", do)
