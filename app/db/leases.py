@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, literal, or_, update
 from sqlmodel import Session, col, select
 
+from app.db import locks
 from app.db.tables import Batch, Lease, Pool, Worker
 from app.db.types import UtcMs
 from app.domain.leases import LIVE, LeaseState
@@ -61,12 +62,10 @@ def mark_unstarted(session: Session, ids: Collection[int], *, unstarted: bool) -
         )
 
 
-def mark_spooled(session: Session, worker_id: str, ids: Collection[int]) -> None:
-    """Note that the report of these leases lies in their worker's spool: they end at their time, not before."""
+def mark_spooled(session: Session, ids: Collection[int]) -> None:
+    """Note that the report of these leases (locked) lies in their worker's spool: they end at their time, not before."""
     if ids:
-        session.execute(
-            update(Lease).where(col(Lease.id).in_(sorted(ids)), col(Lease.worker_id) == worker_id).values(spooled=True)
-        )
+        session.execute(update(Lease).where(col(Lease.id).in_(sorted(ids))).values(spooled=True))
 
 
 def stop(session: Session, ids: Collection[int], *, until: datetime) -> None:
@@ -104,6 +103,7 @@ def overdue(session: Session, now: datetime, limit: int) -> Sequence[int]:
 
 def postpone(session: Session, gap: timedelta) -> int:
     """Add `gap` to the end of every live lease (PROTOCOL 4), and count them."""
+    locks.live_leases(session)
     ms = round(gap.total_seconds() * 1000)
     result = session.execute(
         update(Lease).where(col(Lease.state).in_(_LIVE)).values(expires_at=col(Lease.expires_at) + ms)

@@ -40,6 +40,12 @@ def held_leases(session: Session, batch_id: str, limit: int) -> Sequence[Lease]:
     return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
 
 
+def live_leases(session: Session) -> list[int]:
+    """Lock every live lease there is, and name them."""
+    query = select(Lease.id).where(col(Lease.state).in_(_LIVE)).order_by(col(Lease.id))
+    return [lease_id for lease_id in session.exec(query.with_for_update(key_share=True)).all() if lease_id is not None]
+
+
 def lease_if_free(session: Session, lease_id: int) -> Lease | None:
     """Lock one live lease, or give None when it has ended or somebody is at it now (a sweep comes again)."""
     query = select(Lease).where(col(Lease.id) == lease_id, col(Lease.state).in_(_LIVE))

@@ -1,15 +1,24 @@
 """The one row that says when heartbeats could last be heard (PROTOCOL 4)."""
 
+from contextlib import suppress
 from datetime import datetime
 
+from sqlalchemy import insert
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from app.db.tables import PresenceTick
 
 
-def locked_tick(session: Session) -> PresenceTick | None:
-    """Lock the tick; None before the first API process ever ran."""
-    return session.exec(select(PresenceTick).where(col(PresenceTick.id) == 1).with_for_update()).first()
+def locked_tick(session: Session, now: datetime) -> PresenceTick:
+    """Lock the tick, which the first API process that ever runs sets to `now`."""
+    query = select(PresenceTick).where(col(PresenceTick.id) == 1).with_for_update()
+    if (tick := session.exec(query).first()) is not None:
+        return tick
+    # Two first processes at once: the second one's insert waits for the first one's and then finds it.
+    with suppress(IntegrityError), session.begin_nested():
+        session.execute(insert(PresenceTick).values(id=1, at=now))
+    return session.exec(query).one()
 
 
 def tick_at(session: Session) -> datetime | None:
@@ -17,8 +26,7 @@ def tick_at(session: Session) -> datetime | None:
     return session.exec(select(PresenceTick.at).where(col(PresenceTick.id) == 1)).first()
 
 
-def move_tick(session: Session, tick: PresenceTick | None, now: datetime) -> None:
-    """Set the tick to `now`."""
-    tick = tick or PresenceTick(id=1, at=now)
+def move_tick(session: Session, tick: PresenceTick, now: datetime) -> None:
+    """Set the tick (locked) to `now`."""
     tick.at = now
     session.add(tick)

@@ -18,9 +18,9 @@ def tick(yard: Yard) -> timedelta | None:
     """
 
     def work(session: Session) -> timedelta | None:
-        before = presence_sql.locked_tick(session)
+        before = presence_sql.locked_tick(session, yard.store.now(session))
         now = yard.store.now(session)
-        gap = now - before.at if before is not None else timedelta(0)
+        gap = now - before.at
         presence_sql.move_tick(session, before, now)
         if gap.total_seconds() <= yard.timing.grace_seconds:
             return None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 from ulid import ULID
 
@@ -52,8 +53,10 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
         )
     if caller.single_worker and hello.name != caller.name:
         raise Forbidden(f"this key is for the worker {caller.name!r} alone, not {hello.name!r}", code="wrong_name")
-    worker, now = yard.store.run(lambda session: _take_in(session, yard, caller, hello))
-    verdicts = _settle_leases(yard, worker.id, hello.held)
+    if hello.transport is Transport.CONTROL and caller.token_id is not None:
+        raise Forbidden("control workers are part of the service and say hello in process", code="control_worker")
+    worker, now, before = _taken_in(yard, caller, hello)
+    verdicts = _settle_leases(yard, worker, before, hello.held)
     with yard.store.read() as session:
         work = hello.phase is Phase.READY and has_work(session, yard, worker, now)
     return Welcome(
@@ -98,7 +101,9 @@ def bye(yard: Yard, caller: Caller, worker_id: str, word: Bye) -> None:
     def work(session: Session) -> None:
         worker = checked_worker(session, caller, worker_id, word.boot_id, lock=True)
         now = yard.store.now(session)
-        leases_sql.mark_spooled(session, worker.id, word.spooled)
+        leases_sql.mark_spooled(session, locks.leases(session, word.spooled, worker_id=worker.id))
+        if worker.state == WorkerState.GONE:
+            return
         worker.state, worker.gone_at, worker.last_seen_at = WorkerState.GONE, now, now
         session.add(worker)
         data = {"reason": word.reason.value, "inflight_abandoned": word.inflight_abandoned}
@@ -128,14 +133,22 @@ def mark_offline(yard: Yard, limit: int) -> int:
         for worker in silent:
             worker.offline_at = now
             session.add(worker)
-            _record(session, worker, "worker.offline", now, {"silent_seconds": (now - worker.last_seen_at).seconds})
+            _record(session, worker, "worker.offline", now, {"silent_seconds": int((now - worker.last_seen_at).total_seconds())})
         return len(silent)
 
     return yard.store.run(work)
 
 
-def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime]:
-    now = yard.store.now(session)
+def _taken_in(yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime, set[int]]:
+    try:
+        return yard.store.run(lambda session: _take_in(session, yard, caller, hello))
+    except IntegrityError:
+        # Two first hellos of one name: the other one made the row, so this one finds it.
+        return yard.store.run(lambda session: _take_in(session, yard, caller, hello))
+
+
+def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime, set[int]]:
+    """Write the worker's row; gives it, the time, and the leases that were live under the boot before."""
     pool = session.get(Pool, hello.pool)
     open_to = pool is not None and (pool.org_id == caller.org_id or (pool.org_id is None and caller.operator))
     if not open_to and hello.transport is not Transport.CONTROL:
@@ -145,6 +158,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
             param="pool",
         )
     worker = workers_sql.lock_by_name(session, caller.org_id, hello.name)
+    now = yard.store.now(session)
     if worker is None:
         worker = Worker(
             id=f"wrk_{ULID()}",
@@ -176,7 +190,9 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker.last_beat_at = worker.offline_at = worker.gone_at = worker.drain_requested_at = None
     session.add(worker)
     _record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
-    return worker, now
+    session.flush()
+    live = {lease.id for lease in leases_sql.live_of_worker(session, worker.id) if lease.id is not None}
+    return worker, now, live
 
 
 def _held_by_another(worker: Worker, hello: Hello, yard: Yard, now: datetime) -> bool:
@@ -184,20 +200,20 @@ def _held_by_another(worker: Worker, hello: Hello, yard: Yard, now: datetime) ->
     return worker.install_id != hello.install_id and alive
 
 
-def _settle_leases(yard: Yard, worker_id: str, held: Sequence[int]) -> dict[int, LeaseVerdict]:
-    """Renew what the worker still holds, end its other live leases as lost; a verdict for each id of `held`."""
+def _settle_leases(yard: Yard, worker: Worker, before: set[int], held: Sequence[int]) -> dict[int, LeaseVerdict]:
+    """Renew what the worker still holds, end the others of `before` as lost; a verdict for each id of `held`.
 
-    def work(session: Session) -> tuple[dict[int, LeaseVerdict], list[int]]:
-        live = {lease.id for lease in leases_sql.live_of_worker(session, worker_id) if lease.id is not None}
-        locked = locks.leases(session, live | set(held), worker_id=worker_id)
+    Only leases that were live when the hello was taken: a slow hello must not end what a later boot has claimed.
+    """
+
+    def work(session: Session) -> dict[int, LeaseVerdict]:
+        locked = locks.leases(session, held, worker_id=worker.id)
         now = yard.store.now(session)
-        kept = {i for i in held if i in locked}
-        leases_sql.renew_if_held(session, kept, now=now, until=yard.timing.lease_end(now))
-        verdicts = {i: verdict(LeaseState(locked[i].state) if i in locked else None) for i in held}
-        return verdicts, sorted(i for i in live - set(held))
+        leases_sql.renew_if_held(session, locked, now=now, until=yard.timing.lease_end(now))
+        return {i: verdict(LeaseState(locked[i].state) if i in locked else None) for i in held}
 
-    verdicts, others = yard.store.run(work)
-    for lease_id in others:
+    verdicts = yard.store.run(work)
+    for lease_id in sorted(before - set(held)):
         end_silenced(yard, lease_id, reason="it was started again without it")
     return verdicts
 
@@ -209,6 +225,9 @@ def _renew(
     live = {lease.id for lease in leases_sql.live_of_worker(session, worker_id) if lease.id is not None}
     listed = set(beat.leases)
     locked = locks.leases(session, live | listed, worker_id=worker_id)
+    # Asked again under the locks: a hello that came between has settled these leases, or will after this commit.
+    session.refresh(worker)
+    checked_worker(session, caller, worker_id, beat.boot_id, lock=False)
     now = yard.store.now(session)
     renewed = leases_sql.renew_if_held(session, listed & set(locked), now=now, until=yard.timing.lease_end(now))
     verdicts = {
