@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from uuid import uuid4
 
@@ -55,6 +56,7 @@ class ControlAgent:
         self._stopping.set()
         self.wake()
         self._sweeper.tick("")
+        end = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(max(0.0, end - time.monotonic()))
         self._beats.bye()

@@ -3,9 +3,10 @@
 import logging
 import random
 import threading
+from uuid import uuid4
 
 from app.db import workers as workers_sql
-from app.domain.errors import Refusal
+from app.domain.errors import Conflict, Refusal
 from app.domain.workers import Activity, ByeReason, Phase, Transport
 from app.schemas.workers import Bye, Heartbeat, Hello
 from app.services import workers
@@ -23,7 +24,7 @@ class Beats:
 
     def __init__(self, yard: Yard, *, name: str, boot_id: str, stopping: threading.Event) -> None:
         self._yard = yard
-        self._name = name
+        self._base = self._name = name
         self._boot_id = boot_id
         self._stopping = stopping
         self._lock = threading.Lock()
@@ -72,6 +73,8 @@ class Beats:
         if org_id is None:
             return
         self._caller = Caller(org_id, None, self._name, frozenset({"worker"}), operator=True)
+        with self._lock:
+            held = sorted(self._held)
         hello = Hello(
             name=self._name,
             install_id=self._boot_id,
@@ -80,8 +83,14 @@ class Beats:
             transport=Transport.CONTROL,
             phase=Phase.READY,
             slots=0,
+            held=held,
         )
-        self.worker_id = workers.register(self._yard, self._caller, hello).worker_id
+        try:
+            self.worker_id = workers.register(self._yard, self._caller, hello).worker_id
+        except Conflict:
+            # Containers may share a host's name and a process id; whose name it is matters to nobody.
+            self._name = f"{self._base}-{uuid4().hex[:8]}"
+            raise
 
     def _beat(self) -> None:
         if self.worker_id is None or self._caller is None:

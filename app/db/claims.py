@@ -6,10 +6,11 @@ Bounded reads through indexes only; never an aggregate over jobs (PROTOCOL 7).
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import exists, func, or_, update
+from sqlalchemy import ColumnElement, exists, func, literal, or_, tuple_, update
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, Lease, Worker
+from app.db.types import UtcMs
 from app.domain.batches import CLAIMABLE, BatchState
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LIVE
@@ -20,27 +21,36 @@ _LIVE = sorted(LIVE)
 _CLAIMABLE = sorted(CLAIMABLE)
 
 
-def waiting_batches(session: Session, pool: str, now: datetime, limit: int = WINDOW) -> Sequence[Batch]:
-    """Read the first batches of a pool that have a queued shard: by rank, then deadline, then age."""
+def _waiting(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Give what makes a batch one that a worker may take a shard of."""
     has_work = exists().where(
         col(Job.batch_id) == col(Batch.id),
         col(Job.kind) == JobKind.SHARD,
         col(Job.state) == JobState.QUEUED,
         or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
     )
+    return col(Batch.state).in_(_CLAIMABLE), col(Batch.outcome).is_(None), col(Batch.expires_at) > now, has_work
+
+
+def waiting_batches(
+    session: Session, pool: str, now: datetime, limit: int = WINDOW, *, after: Batch | None = None
+) -> Sequence[Batch]:
+    """Read batches of a pool that have a queued shard, those behind `after`: by rank, then deadline, then age."""
     query = (
         select(Batch)
-        .where(
-            col(Batch.pool) == pool,
-            col(Batch.state).in_(_CLAIMABLE),
-            col(Batch.outcome).is_(None),
-            col(Batch.expires_at) > now,
-            has_work,
-        )
+        .where(col(Batch.pool) == pool, *_waiting(now))
         .order_by(col(Batch.rank), col(Batch.expires_at), col(Batch.seq))
         .limit(limit)
     )
+    if after is not None:
+        place = tuple_(literal(after.rank), literal(after.expires_at, UtcMs), literal(after.seq))
+        query = query.where(tuple_(col(Batch.rank), col(Batch.expires_at), col(Batch.seq)) > place)
     return session.exec(query).all()
+
+
+def waiting_batch(session: Session, batch_id: str, now: datetime) -> Batch | None:
+    """Read one batch, if it has a queued shard that may be claimed."""
+    return session.exec(select(Batch).where(col(Batch.id) == batch_id, *_waiting(now))).first()
 
 
 def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping[str, int]:
@@ -83,16 +93,17 @@ def batch_by_id(session: Session, batch_id: str) -> Batch | None:
     return session.exec(select(Batch).where(col(Batch.id) == batch_id)).first()
 
 
-def count_live(session: Session, batch_id: str, leases: int) -> bool:
-    """Count new leases on their batch and move it to `in_progress`; False when it was told to end, or has ended.
+def count_live(session: Session, batch_id: str, leases: int) -> int | None:
+    """Count new leases on their batch and move it to `in_progress`; gives how many it then has.
 
-    The last statement of a claim: a batch stopped before this lock is refused, one stopped after sees the leases.
+    None when it was told to end, or has ended. The last statement of a claim: a batch stopped before this lock is
+    refused, one stopped after sees the leases.
     """
     statement = (
         update(Batch)
         .where(col(Batch.id) == batch_id, col(Batch.outcome).is_(None), col(Batch.state).in_(_CLAIMABLE))
         .values(live=col(Batch.live) + leases, state=BatchState.IN_PROGRESS)
         .execution_options(synchronize_session=False)
-        .returning(col(Batch.seq))
+        .returning(col(Batch.live))
     )
-    return session.execute(statement).first() is not None
+    return session.execute(statement).scalar_one_or_none()

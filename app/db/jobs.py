@@ -3,17 +3,27 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import case, func, or_
+from sqlalchemy import case, exists, func, or_
 from sqlmodel import Session, col, select
 
-from app.db.tables import Job
+from app.db.tables import Batch, Job
 from app.domain.jobs import ControlVerb, JobKind, JobState
 
 
 def take_shards(
-    session: Session, batch_id: str, *, keys: Collection[str], worker_id: str, now: datetime, limit: int
+    session: Session,
+    batch_id: str,
+    *,
+    keys: Collection[str],
+    worker_id: str,
+    now: datetime,
+    limit: int,
+    but: Collection[int] = (),
 ) -> Sequence[Job]:
-    """Lock queued shards of a batch that need one of `keys`, in order; those that failed on this worker come last."""
+    """Lock queued shards of a batch that need one of `keys`, in order; those that failed on this worker come last.
+
+    `but` are those that this transaction has locked before. Lock no more than are taken: others skip what is locked.
+    """
     query = (
         select(Job)
         .where(
@@ -22,6 +32,7 @@ def take_shards(
             col(Job.state) == JobState.QUEUED,
             col(Job.requirement_key).in_(sorted(keys)),
             or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
+            col(Job.id).not_in(sorted(but)),
         )
         .order_by(case((col(Job.last_worker_id) == worker_id, 1), else_=0), col(Job.number))
         .limit(limit)
@@ -29,13 +40,31 @@ def take_shards(
     return session.exec(query.with_for_update(key_share=True, skip_locked=True)).all()
 
 
+def shard_waits(session: Session, batch_id: str, *, keys: Collection[str], now: datetime) -> bool:
+    """Tell whether a batch has a queued shard that needs one of `keys`."""
+    query = (
+        select(Job.id)
+        .where(
+            col(Job.batch_id) == batch_id,
+            col(Job.kind) == JobKind.SHARD,
+            col(Job.state) == JobState.QUEUED,
+            col(Job.requirement_key).in_(sorted(keys)),
+            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
+        )
+        .limit(1)
+    )
+    return session.exec(query).first() is not None
+
+
 def take_control(session: Session, now: datetime) -> Job | None:
-    """Lock the oldest piece of control work that is due."""
+    """Lock the oldest piece of control work that is due. A batch that was told to end is validated no more."""
+    told = exists().where(col(Batch.id) == col(Job.batch_id), col(Batch.outcome).is_not(None))
     query = (
         select(Job)
         .where(
             col(Job.kind) == JobKind.CONTROL,
             col(Job.state) == JobState.QUEUED,
+            or_(col(Job.verb) == ControlVerb.FINALIZE, ~told),
             or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
         )
         .order_by(col(Job.id))

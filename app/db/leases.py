@@ -63,7 +63,7 @@ def mark_unstarted(session: Session, ids: Collection[int], *, unstarted: bool) -
 
 
 def mark_spooled(session: Session, ids: Collection[int]) -> None:
-    """Note that the report of these leases (locked) lies in their worker's spool: they end at their time, not before."""
+    """Note that the report of these leases (locked) lies in their worker's spool: they end at their time, not now."""
     if ids:
         session.execute(update(Lease).where(col(Lease.id).in_(sorted(ids))).values(spooled=True))
 

@@ -55,8 +55,14 @@ def mark_collected(session: Session, key: str, now: datetime) -> None:
 
 
 def delete_orphan(session: Session, key: str) -> None:
-    """Delete the row of a blob whose content was deleted."""
-    session.execute(delete(Blob).where(col(Blob.key) == key))
+    """Delete the row of a blob that was marked and whose content was deleted, unless something refers to it."""
+    session.execute(
+        delete(Blob).where(
+            col(Blob.key) == key,
+            ~exists().where(col(File.blob_key) == col(Blob.key)),
+            ~exists().where(col(Segment.blob_key) == col(Blob.key)),
+        )
+    )
 
 
 def delete_events(session: Session, before: datetime, limit: int) -> int:

@@ -48,12 +48,14 @@ def silent_since(session: Session, before: datetime, limit: int) -> Sequence[Wor
     return session.exec(query.with_for_update(key_share=True, skip_locked=True)).all()
 
 
-def seen(session: Session, worker_id: str, boot_id: str | None, now: datetime) -> None:
+def seen(session: Session, worker_id: str, boot_id: str, now: datetime) -> None:
     """Note a sign of life of the current boot; a statement of its own transaction (PROTOCOL 1)."""
-    statement = update(Worker).where(col(Worker.id) == worker_id).values(last_seen_at=now, offline_at=None)
-    if boot_id is not None:
-        statement = statement.where(col(Worker.boot_id) == boot_id)
-    session.execute(statement)
+    session.execute(
+        update(Worker)
+        .where(col(Worker.id) == worker_id, col(Worker.boot_id) == boot_id)
+        .values(last_seen_at=now)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def operator_org(session: Session) -> str | None:

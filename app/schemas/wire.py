@@ -10,7 +10,7 @@ from app.domain.rows import Usage
 class Wire(BaseModel):
     """A message between the two sides. Unknown keys are ignored, so two versions understand each other."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]

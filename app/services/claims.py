@@ -7,6 +7,7 @@ insert the leases, and last of all count them on the batch, which refuses when t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import ceil
 
 from sqlmodel import Session
 
@@ -15,7 +16,6 @@ from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
 from app.db.tables import Batch, Job, Lease, Pool, Worker
-from app.domain.batches import BatchState
 from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import Conflict, NotFound
 from app.domain.jobs import JobState
@@ -27,6 +27,8 @@ from app.services.eligibility import pool_rules, servable_keys, worker_view
 
 MAX_SHARDS = 64
 """Shards of one claim at most; a worker that wants more asks again."""
+MAX_PAGES = 8
+"""Windows of waiting batches that one claim looks through for something its worker can serve."""
 
 
 class _BatchEnded(Exception):
@@ -47,7 +49,8 @@ def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
     try:
         answer = yard.store.run(lambda session: _claim(session, yard, caller, request))
     except _BatchEnded:
-        return ClaimAnswer(no=No.NOTHING)
+        # No loop: the batch that ended is no candidate of the next claim.
+        return ClaimAnswer(no=No.NOTHING, work=True)
     return answer
 
 
@@ -83,11 +86,11 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     if no is not None and no is not No.UNREACHABLE:
         return _refuse(session, worker, no)
     candidates = _candidates(session, worker, view, now)
-    chosen = _choose(candidates, request)
+    chosen = _choose(session, candidates, view, request, now)
     if isinstance(chosen, No):
         return _refuse(session, worker, chosen, work=bool(candidates))
     taken = _take(session, yard, worker, chosen, request, now)
-    if not taken:
+    if not taken:  # other workers were quicker
         return _refuse(session, worker, No.NOTHING, work=len(candidates) > 1)
     leases = _grant(session, yard, worker, chosen.batch, taken, request, now)
     worker.no_lease = None
@@ -102,26 +105,57 @@ def _view(session: Session, yard: Yard, worker: Worker, now: datetime, *, runnin
 
 
 def _candidates(session: Session, worker: Worker, view: WorkerView, now: datetime) -> list[_Candidate]:
-    """Give the pool's waiting batches that this worker can serve, in the order of their turn."""
-    found = {batch.id: batch for batch in claims_sql.waiting_batches(session, worker.pool, now)}
+    """Give waiting batches of the pool that this worker can serve, in the order of their turn.
+
+    Page by page until one has some: what waits for another model must not hide what stands behind it.
+    """
+    last: Batch | None = None
+    for _ in range(MAX_PAGES):
+        page = claims_sql.waiting_batches(session, worker.pool, now, after=last)
+        if candidates := _servable(session, worker, page, view, now):
+            return candidates
+        if len(page) < claims_sql.WINDOW:
+            break
+        last = page[-1]
+    return []
+
+
+def _servable(
+    session: Session, worker: Worker, page: Sequence[Batch], view: WorkerView, now: datetime
+) -> list[_Candidate]:
+    found = {batch.id: batch for batch in page}
     groups = sorted({batch.fair_group for batch in found.values() if batch.fair_group is not None})
     live = claims_sql.live_by_group(session, worker.pool, groups)
     ordered = (found[turn.batch_id] for turn in in_order([_turn(batch) for batch in found.values()], live))
-    judged = (_Candidate(batch, servable_keys(batch, view)) for batch in ordered)
-    return [candidate for candidate in judged if candidate.keys]
+    judged = (_judge(session, batch, view, now) for batch in ordered)
+    return [candidate for candidate in judged if candidate is not None]
+
+
+def _judge(session: Session, batch: Batch, view: WorkerView, now: datetime) -> _Candidate | None:
+    keys = servable_keys(batch, view)
+    if not keys or (
+        len(keys) < len(batch.requirements) and not jobs_sql.shard_waits(session, batch.id, keys=keys, now=now)
+    ):
+        return None
+    return _Candidate(batch, keys)
 
 
 def _turn(batch: Batch) -> Turn:
     return Turn(batch.id, batch.rank, batch.expires_at, batch.fair_group, batch.seq or 0)
 
 
-def _choose(candidates: Sequence[_Candidate], request: ClaimRequest) -> _Candidate | No:
+def _choose(
+    session: Session, candidates: Sequence[_Candidate], view: WorkerView, request: ClaimRequest, now: datetime
+) -> _Candidate | No:
     if not candidates:
         return No.NOTHING
     first = candidates[0]
     if not request.started:
         return first
     running = next((c for c in candidates if c.batch.id == request.batch_id), None)
+    if running is None and request.batch_id is not None:  # it may stand behind the window
+        batch = claims_sql.waiting_batch(session, request.batch_id, now)
+        running = _judge(session, batch, view, now) if batch is not None else None
     if running is None:
         return No.NOTHING
     return No.YIELD if must_yield(_turn(running.batch), _turn(first.batch)) else running
@@ -133,16 +167,23 @@ def _take(
     """Lock as many queued shards as cover `want_rows`; one while others of the pool hold nothing."""
     reachable_since = now - timedelta(seconds=yard.timing.grace_seconds)
     idle = claims_sql.someone_idle(session, worker.pool, but=worker.id, seen_after=reachable_since)
-    jobs = jobs_sql.take_shards(
-        session, chosen.batch.id, keys=chosen.keys, worker_id=worker.id, now=now, limit=1 if idle else MAX_SHARDS
-    )
     taken: list[Job] = []
-    rows = 0
-    for job in jobs:
-        if taken and rows >= request.want_rows:
+    most = 1 if idle else MAX_SHARDS
+    missing = request.want_rows
+    while missing > 0 and len(taken) < most:
+        jobs = jobs_sql.take_shards(
+            session,
+            chosen.batch.id,
+            keys=chosen.keys,
+            worker_id=worker.id,
+            now=now,
+            limit=min(most - len(taken), ceil(missing / yard.limits.shard_rows)),
+            but=[job.id or 0 for job in taken],
+        )
+        if not jobs:
             break
-        taken.append(job)
-        rows += job.rows - job.completed - job.failed
+        taken += jobs
+        missing -= sum(job.rows - job.completed - job.failed for job in jobs)
     return taken
 
 
@@ -183,11 +224,12 @@ def _grant(
         org_id=batch.org_id,
         data={"leases": [lease.id for lease in leases], "jobs": [job.id for job in jobs], "worker": worker.name},
     )
-    if batch.state == BatchState.VALIDATED:
+    live = claims_sql.count_live(session, batch.id, len(leases))
+    if live is None:
+        raise _BatchEnded
+    if live == len(leases):  # it had none, so it was `validated`; asked of the update, for what was read may be old
         actor = f"worker:{worker.id}"
         events.record(session, now=now, type="batch.in_progress", subject=batch.id, actor=actor, org_id=batch.org_id)
-    if not claims_sql.count_live(session, batch.id, len(leases)):
-        raise _BatchEnded
     return leases
 
 

@@ -46,6 +46,12 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
         job = jobs_sql.take_control(session, now)
         if worker is None or job is None or job.id is None:
             return None
+        verb = ControlVerb(job.verb)
+        batch = locks.batch(session, job.batch_id)
+        if batch is None:
+            raise LookupError(f"job {job.id} of no batch")
+        if verb is not ControlVerb.FINALIZE and batch.outcome is not None:
+            return None  # told to end between the two locks: whoever told it cancels the job
         lease = Lease(
             job_id=job.id,
             batch_id=job.batch_id,
@@ -57,14 +63,10 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
         )
         job.state = JobState.LEASED
         session.add_all([job, lease])
-        session.flush()
-        verb = ControlVerb(job.verb)
-        batch = locks.batch(session, job.batch_id)
-        if batch is None:
-            raise LookupError(f"job {job.id} of no batch")
         if verb is not ControlVerb.FINALIZE:
             batch.live += 1
             session.add(batch)
+        session.flush()
         events.record(
             session,
             now=now,
@@ -92,12 +94,13 @@ def perform(yard: Yard, grant: ControlGrant) -> None:
 def put_off(yard: Yard, grant: ControlGrant, reason: str) -> None:
     """Report that control work failed: it is tried again with a growing pause, and keeps nobody else waiting."""
 
-    def work(session: Session) -> None:
+    def work(session: Session) -> Batch | None:
         lease = locks.leases(session, [grant.lease_id]).get(grant.lease_id)
         if lease is None or lease.state not in LIVE:
-            return
+            return None
         ending = Ending(lease, LeaseEnd.FAILED, (RowErrorCode.INTERNAL_ERROR, reason[:2000]))
         now = yard.store.now(session)
-        end_leases(session, [ending], now=now, limits=yard.limits, max_losses=None, actor=f"worker:{lease.worker_id}")
+        actor = f"worker:{lease.worker_id}"
+        return end_leases(session, [ending], now=now, limits=yard.limits, max_losses=None, actor=actor)
 
-    yard.store.run(work)
+    ring_after(yard, yard.store.run(work), grant.batch_id)

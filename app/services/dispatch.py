@@ -97,6 +97,9 @@ class Ringer:
                 bell.ring(yard, bell.batch_id, bell.quiet_seconds)
             except _AWAY as error:
                 self._complain(f"{type(error).__name__}: {error}")
+            except Exception:
+                # Whatever it was: without this thread no bell of this process is ever heard again.
+                log.exception("a bell of %s could not be rung", bell.batch_id)
 
     def _ring_batch(self, yard: Yard, batch_id: str, quiet_seconds: float) -> None:
         ring = rings.ring_batch(yard, batch_id, quiet_seconds=quiet_seconds)

@@ -57,6 +57,8 @@ def end_leases(
         raise LookupError(f"batch {endings[0].lease.batch_id} of a live lease is gone")
     for ending in endings:
         job = by_id[ending.lease.job_id]
+        if job.state != JobState.LEASED:
+            raise LookupError(f"job {job.id} of a live lease is {job.state}")
         bounded = job.kind != JobKind.CONTROL
         verdict = jobs.after_lease(
             _cost(ending),
@@ -104,7 +106,7 @@ def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, o
 def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, *, now: datetime) -> None:
     job.state = verdict.state
     job.attempts, job.losses = verdict.tally.attempts, verdict.tally.losses
-    if ending.end in {LeaseEnd.FAILED, LeaseEnd.LOST}:
+    if _cost(ending) in {LeaseEnd.FAILED, LeaseEnd.LOST}:
         job.last_worker_id = ending.lease.worker_id
         code, message = ending.error or (RowErrorCode.WORKER_LOST, "the worker that ran this row was lost")
         job.error_code, job.error_message = code.value, message

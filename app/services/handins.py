@@ -20,10 +20,9 @@ from app.domain.rowsets import RowSet
 from app.schemas.handins import HandInError, read_hand_in
 from app.schemas.segments import EndVerdict, HandInAnswer, HandInHeader, Part, PartVerdict
 from app.services import blobs
-from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases
-from app.services.leases import note_stale_report, own_worker, ring_after
+from app.services.leases import note_call, note_stale_report, own_worker, ring_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +43,16 @@ def hand_in(
     Authorised by worker and lease, not by boot: a restarting agent sends its spool before it says hello (PROTOCOL 3).
     Raises BadRequest when the bytes are not what the header says: then nothing of it is stored.
     """
-    del boot_id
     worker = own_worker(yard, caller, header.worker_id)
+    if len({end.lease_id for end in header.ends}) != len(header.ends):
+        raise BadRequest("a hand-in ends a lease once", code="invalid_hand_in")
     checked = _check(header.parts, body, yard.limits.max_line_bytes)
     written = blobs.write(yard, worker.org_id, [body]) if checked else None
     answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, written))
     if batch is not None:
         ring_after(yard, batch, batch.id)
-    return answer
+    work = note_call(yard, worker, boot_id)
+    return answer.model_copy(update={"work": work}) if work else answer
 
 
 def _check(parts: Sequence[Part], body: bytes, max_line_bytes: int) -> list[_Checked]:
@@ -98,18 +99,20 @@ def _store(
     now = yard.store.now(session)
     live = {lease_id: lease for lease_id, lease in leases.items() if lease.state in LIVE}
     jobs = locks.jobs(session, [lease.job_id for lease in live.values()])
-    known = segments_sql.by_sequence(session, [(c.part.lease_id, c.part.seq) for c in checked])
+    known = segments_sql.by_sequence(
+        session, [(c.part.lease_id, c.part.seq) for c in checked if c.part.lease_id in leases]
+    )
     key = written[0] if written is not None else ""
-    parts = {
-        c.part.lease_id: _store_part(session, c, known.get((c.part.lease_id, c.part.seq)), live, jobs, key, now)
-        for c in checked
-    }
     if written is not None:
         stored = written[1]
         if not blobs_sql.mark_put(session, key, size=stored.bytes, digest=stored.sha256, now=now):
             raise TryLater("this hand-in was collected as left over before it was stored: send it again")
-        if PartVerdict.STORED not in parts.values():
-            blobs_sql.mark_unreferenced(session, key, now)
+    parts = {
+        c.part.lease_id: _store_part(session, c, known.get((c.part.lease_id, c.part.seq)), live, jobs, key, now)
+        for c in checked
+    }
+    if written is not None and PartVerdict.STORED not in parts.values():
+        blobs_sql.mark_unreferenced(session, key, now)
     ends, batch = _end(session, yard, worker, header, leases, jobs, now)
     for lease_id, verdict in {**parts, **ends}.items():
         if verdict in {PartVerdict.STALE, EndVerdict.STALE}:
@@ -120,7 +123,6 @@ def _store(
         parts=parts,
         ends=ends,
         stop=[i for i, lease in live.items() if lease.state == LeaseState.STOPPING],
-        work=bool(ends) and has_work(session, yard, worker, now),
     )
     return answer, batch
 
@@ -147,6 +149,8 @@ def _store_part(
     if len(checked.rows - own) or not done.isdisjoint(checked.rows):
         return PartVerdict.CONFLICT
     usage = part.usage
+    lease.unstarted = False
+    session.add(lease)
     job.done_rows = str(done | checked.rows)
     job.completed += part.completed
     job.failed += part.failed

@@ -7,6 +7,7 @@ from sqlmodel import Session
 
 from app.db import events, locks
 from app.db import leases as leases_sql
+from app.db import workers as workers_sql
 from app.db.tables import Batch, Lease, Worker
 from app.domain.batches import BatchState
 from app.domain.errors import NotFound
@@ -14,11 +15,14 @@ from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.schemas.claims import EndAnswer, FailureReport, ReleaseRequest
+from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases, silenced
 from app.services.presence import listening
 
 ENDED, STALE = "ended", "stale"
+GHOST_BEATS = 2
+"""Beats that a lease is not listed in, one after the other, before it is a ghost (PROTOCOL 2)."""
 
 
 def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str | None = None) -> EndAnswer:
@@ -27,7 +31,6 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
     One transaction a batch. Raises NotFound for a worker that is not the caller's.
     """
     worker = own_worker(yard, caller, request.worker_id)
-    del boot_id  # a release is safe from any boot: the fence is the lease
     ends: dict[int, str] = dict.fromkeys(request.leases, STALE)
     for batch_id, ids in _by_batch(yard, worker.id, request.leases).items():
 
@@ -41,13 +44,12 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
         batch, ended = yard.store.run(work)
         ends.update(dict.fromkeys(ended, ENDED))
         ring_after(yard, batch, batch_id)
-    return EndAnswer(leases=ends)
+    return EndAnswer(leases=ends, work=note_call(yard, worker, boot_id))
 
 
 def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | None = None) -> EndAnswer:
     """Take a worker's report that it could not run a job: an attempt of three (R-21). The same report is taken once."""
     worker = own_worker(yard, caller, report.worker_id)
-    del boot_id
 
     def work(session: Session) -> tuple[Batch | None, str]:
         now = yard.store.now(session)
@@ -64,7 +66,7 @@ def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | No
     batch, verdict = yard.store.run(work)
     if batch is not None:
         ring_after(yard, batch, batch.id)
-    return EndAnswer(leases={report.lease_id: verdict})
+    return EndAnswer(leases={report.lease_id: verdict}, work=note_call(yard, worker, boot_id))
 
 
 def expire(yard: Yard, limit: int) -> int:
@@ -81,13 +83,18 @@ def expire(yard: Yard, limit: int) -> int:
 
 
 def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool = False) -> bool:
-    """End one live lease as lost (revoked when it was stopping); False when it had ended or somebody is at it."""
+    """End one live lease as lost (revoked when it was stopping); False when it had ended.
+
+    With `overdue_only`, as a sweep: only if its time is over, and not when somebody is at it now.
+    """
 
     def work(session: Session) -> Batch | None:
-        now = yard.store.now(session)
-        lease = locks.lease_if_free(session, lease_id)
-        if lease is None:
+        lease = (
+            locks.lease_if_free(session, lease_id) if overdue_only else locks.leases(session, [lease_id]).get(lease_id)
+        )
+        if lease is None or lease.state not in LIVE:
             return None
+        now = yard.store.now(session)
         worker = session.get(Worker, lease.worker_id)
         gone = worker is not None and worker.gone_at is not None and not lease.spooled
         if overdue_only and lease.expires_at >= now and not gone:
@@ -106,10 +113,10 @@ def end_ghost(yard: Yard, lease_id: int) -> bool:
     """Release a lease that its worker never knew of: the claim's answer was lost (PROTOCOL 2)."""
 
     def work(session: Session) -> Batch | None:
-        now = yard.store.now(session)
         lease = locks.lease_if_free(session, lease_id)
-        if lease is None:
+        if lease is None or lease.missed_beats < GHOST_BEATS:
             return None
+        now = yard.store.now(session)
         return _end(session, yard, [Ending(lease, LeaseEnd.GHOST)], now, "service:heartbeat")
 
     batch = yard.store.run(work)
@@ -122,6 +129,23 @@ def may_read(yard: Yard, caller: Caller, file_id: str) -> bool:
     """Tell whether a worker's key may read a file's content: only input of jobs that its workers hold (DESIGN 11)."""
     with yard.store.read() as session:
         return leases_sql.reads_file(session, caller.org_id, file_id)
+
+
+def note_call(yard: Yard, worker: Worker, boot_id: str | None) -> bool:
+    """Note that a worker called, after its call was committed; tells whether the pool has something for it.
+
+    A call without a boot, or of a superseded one, is no sign of life of the worker (PROTOCOL 3).
+    """
+    if boot_id is None:
+        return False
+    yard.store.run(lambda session: workers_sql.seen(session, worker.id, boot_id, yard.store.now(session)))
+    with yard.store.read() as session:
+        now_known = session.get(Worker, worker.id)
+        return (
+            now_known is not None
+            and now_known.boot_id == boot_id
+            and has_work(session, yard, now_known, yard.store.now(session))
+        )
 
 
 def own_worker(yard: Yard, caller: Caller, worker_id: str) -> Worker:

@@ -107,7 +107,8 @@ def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet
     reply = Reply(error=_reason(batch, job))
     with yard.blobs.open(source, job.start, job.end) as stream:
         chunks = iter(lambda: stream.read(CHUNK), b"")
-        for row, line in enumerate(read_lines(chunks, max_line_bytes=yard.limits.max_line_bytes), job.first_row):
+        lines = read_lines(chunks, max_line_bytes=yard.limits.max_line_bytes, offset=job.start)
+        for row, line in enumerate(lines, job.first_row):
             if row in done:
                 continue
             checked = check_line(line, endpoint=batch.endpoint)

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from sqlmodel import Session
 
+from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import retention as retention_sql
 from app.services.context import Yard
@@ -31,6 +32,8 @@ def collect_contents(yard: Yard, limit: int) -> int:
         orphans = list(retention_sql.orphans(session, before, limit))
         hidden = list(retention_sql.hidden_contents(session, before, limit))
     for key in orphans:
+        # Marked first, so that a writer that comes back after a day is refused and does not refer to what is gone.
+        _mark_unreferenced(yard, key)
         yard.blobs.delete(key)
         _forget_orphan(yard, key)
     for key in hidden:
@@ -48,6 +51,10 @@ def forget_events(yard: Yard, limit: int) -> int:
         return retention_sql.delete_events(session, before, limit)
 
     return yard.store.run(work)
+
+
+def _mark_unreferenced(yard: Yard, key: str) -> None:
+    yard.store.run(lambda session: blobs_sql.mark_unreferenced(session, key, yard.store.now(session)))
 
 
 def _forget_orphan(yard: Yard, key: str) -> None:

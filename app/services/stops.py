@@ -16,7 +16,7 @@ from app.db import leases as leases_sql
 from app.db import stops as stops_sql
 from app.db.claims import batch_by_id
 from app.db.tables import Batch
-from app.domain.batches import ENDED, BatchState, Outcome
+from app.domain.batches import ENDED, STOPPABLE, BatchState, Outcome
 from app.domain.errors import Conflict, NotFound
 from app.domain.jobs import JobState
 from app.services.context import Caller, Yard
@@ -92,16 +92,17 @@ def spread(yard: Yard, batch_id: str) -> None:
 
 def _bite(session: Session, yard: Yard, batch_id: str) -> bool:
     """Take one bite; True when there may be more."""
-    now = yard.store.now(session)
     held = locks.held_leases(session, batch_id, BITE)
-    leases_sql.stop(session, [lease.id or 0 for lease in held], until=yard.timing.stop_end(now))
     queued = jobs_sql.lock_queued(session, batch_id, BITE)
+    batch = locks.batch(session, batch_id)
+    # Another one that stops it may have come to the end: then the one live lease is the finalizer's.
+    if batch is None or not stopping(batch) or batch.state not in STOPPABLE:
+        return False
+    now = yard.store.now(session)
+    leases_sql.stop(session, [lease.id or 0 for lease in held], until=yard.timing.stop_end(now))
     for job in queued:
         job.state, job.ended_at = JobState.CANCELLED, now
         session.add(job)
-    batch = locks.batch(session, batch_id)
-    if batch is None or not stopping(batch):
-        return False
     batch.open_jobs -= len(queued)
     more = len(held) == BITE or len(queued) == BITE
     if not more:

@@ -27,9 +27,7 @@ from app.schemas.workers import (
 )
 from app.services.claims import checked_worker, has_work
 from app.services.context import Caller, Yard
-from app.services.leases import end_ghost, end_silenced
-
-GHOST_BEATS = 2
+from app.services.leases import GHOST_BEATS, end_ghost, end_silenced
 
 
 class ProtocolMismatch(BadRequest):
@@ -133,7 +131,13 @@ def mark_offline(yard: Yard, limit: int) -> int:
         for worker in silent:
             worker.offline_at = now
             session.add(worker)
-            _record(session, worker, "worker.offline", now, {"silent_seconds": int((now - worker.last_seen_at).total_seconds())})
+            _record(
+                session,
+                worker,
+                "worker.offline",
+                now,
+                {"silent_seconds": int((now - worker.last_seen_at).total_seconds())},
+            )
         return len(silent)
 
     return yard.store.run(work)

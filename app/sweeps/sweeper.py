@@ -6,7 +6,9 @@ Beat's tick is the trigger. When no pass of a sweep ran for three periods, for w
 import logging
 import queue
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from app.services.context import Yard
 from app.sweeps.election import overdue, run_pass
@@ -34,13 +36,16 @@ class Sweeper:
     def run(self) -> None:
         """Run passes until told to stop."""
         shortest = min(self._periods.values())
+        looked = time.monotonic()
         while not self._stopping.is_set():
-            try:
-                name = self._ticks.get(timeout=shortest)
-            except queue.Empty:
+            # Also while ticks come: those of one sweep say nothing of the others, and anybody may send them.
+            wait = looked + shortest - time.monotonic()
+            if wait <= 0:
                 self._catch_up()
-            else:
-                self._pass(name)
+                looked = time.monotonic()
+                continue
+            with suppress(queue.Empty):
+                self._pass(self._ticks.get(timeout=wait))
 
     def _catch_up(self) -> None:
         try:

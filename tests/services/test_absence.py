@@ -1,0 +1,98 @@
+"""PROTOCOL 4: no worker pays for the service's own absence."""
+
+from sqlalchemy import text
+
+from app.services import presence
+from app.services.context import Yard
+from app.sweeps import heartbeat_sweeper, lease_expiry
+from tests.interleaving import doing
+from tests.yards import cancel, events, later, lease, machine, states, validated, worker
+
+
+def expire(yard: Yard) -> int:
+    return lease_expiry.run_once(yard, 100)["ended"]
+
+
+def test_nothing_expires_while_nobody_could_hear_a_heartbeat(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    later(yard, 360, listening=False)
+    assert expire(yard) == 0
+    presence.tick(yard)
+    assert expire(yard) == 0
+    assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
+
+
+def test_the_gap_is_added_exactly_once_by_many_tickers(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    before = lease(yard, grant.lease_id).expires_at
+    later(yard, 360, listening=False)
+    tickers = [doing(lambda: presence.tick(yard)) for _ in range(6)]
+    gaps = [gap for ticker in tickers if (gap := ticker.result()) is not None]
+    assert len(gaps) == 1
+    assert lease(yard, grant.lease_id).expires_at - before == gaps[0]
+    assert 360 <= gaps[0].total_seconds() < 370
+    assert events(yard, "api") == ["service.absence"]
+
+
+def test_the_first_tick_ever_may_come_from_two_at_once(yard: Yard) -> None:
+    with yard.store.begin() as session:
+        session.execute(text("DELETE FROM presence_tick"))
+    for ticker in [doing(lambda: presence.tick(yard)) for _ in range(6)]:
+        assert ticker.result() is None
+
+
+def test_before_the_first_tick_nothing_expires(yard: Yard) -> None:
+    validated(yard)
+    machine(yard).claim()
+    later(yard, 360)
+    with yard.store.begin() as session:
+        session.execute(text("DELETE FROM presence_tick"))
+    assert expire(yard) == 0
+
+
+def test_a_short_gap_adds_nothing(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    before = lease(yard, grant.lease_id).expires_at
+    later(yard, 45, listening=False)
+    assert presence.tick(yard) is None
+    assert lease(yard, grant.lease_id).expires_at == before
+
+
+def test_a_stopping_lease_is_given_the_gap_too(yard: Yard) -> None:
+    batch_id = validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    cancel(yard, batch_id)
+    later(yard, 100, listening=False)
+    presence.tick(yard)
+    assert expire(yard) == 0
+    assert one.hand_in(batch_id, {grant.lease_id: [0]}).parts == {grant.lease_id: "stored"}
+
+
+def test_a_late_sweep_expires_what_died_and_nothing_else(yard: Yard) -> None:
+    """The sweep did not run for an hour; heartbeats could be heard all the while."""
+    validated(yard, rows=8)
+    dead, alive = machine(yard, "dead"), machine(yard, "alive")
+    (lost,), (kept,) = dead.claim().grants, alive.claim().grants
+    for _ in range(12):
+        later(yard, 290)
+        alive.beat(kept.lease_id)
+    assert expire(yard) == 1
+    assert states(yard, lost.lease_id, kept.lease_id) == ["expired", "held"]
+
+
+def test_silence_is_stored_once_and_forgotten_with_the_next_beat(yard: Yard) -> None:
+    one = machine(yard)
+    later(yard, 2 * 86_400, listening=False)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 1}
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 0}
+    assert worker(yard, one.id).offline_at is not None
+    one.beat()
+    assert worker(yard, one.id).offline_at is None
+    assert events(yard, one.id)[-2:] == ["worker.offline", "worker.online"]

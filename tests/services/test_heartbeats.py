@@ -1,0 +1,280 @@
+"""PROTOCOL 2 and 3: what a beat renews, what is a ghost, who is superseded, and whose name it is."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app.domain.errors import Refusal
+from app.domain.workers import Phase
+from app.schemas.workers import Hello
+from app.services import workers
+from app.services.context import Caller, Yard
+from app.sweeps import lease_expiry
+from tests.yards import (
+    Machine,
+    assert_sound,
+    batch,
+    events,
+    later,
+    lease,
+    machine,
+    shards,
+    states,
+    validated,
+    worker,
+)
+
+
+def refusal(call: Callable[[], object]) -> str | None:
+    with pytest.raises(Refusal) as refused:
+        call()
+    return refused.value.code
+
+
+def expire(yard: Yard) -> int:
+    return lease_expiry.run_once(yard, 100)["ended"]
+
+
+def grants_of(one: Machine, count: int) -> list[int]:
+    return [grant.lease_id for grant in one.claim(want=4 * count).grants]
+
+
+def test_a_beat_renews_exactly_what_it_lists(yard: Yard) -> None:
+    validated(yard, rows=12)
+    one = machine(yard)
+    mine, other, _ = grants_of(one, 3)
+    before = lease(yard, other).expires_at
+    later(yard, 10)
+    assert one.beat(mine).leases == {mine: "renewed"}
+    assert lease(yard, mine).expires_at > before
+    assert lease(yard, other).expires_at == before
+
+
+def test_a_beat_says_what_holds_of_each_lease(yard: Yard) -> None:
+    validated(yard, rows=8)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    (mine,), (yours,) = grants_of(one, 1), grants_of(two, 1)
+    assert one.beat(mine, yours, 4711).leases == {mine: "renewed", yours: "stale", 4711: "stale"}
+
+
+def test_a_lease_with_a_lower_or_higher_number_opens_no_door(yard: Yard) -> None:
+    """The fence is equality: a later lease of the same job makes the earlier one no better than any other."""
+    batch_id = validated(yard)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    (old,) = grants_of(one, 1)
+    one.release(old)
+    (new,) = grants_of(two, 1)
+    assert one.hand_in(batch_id, {old: [0]}).parts == {old: "stale"}
+    assert one.hand_in(batch_id, {new: [0]}).parts == {new: "stale"}
+    assert two.hand_in(batch_id, {new: [0]}).parts == {new: "stored"}
+
+
+def test_an_overdue_lease_that_nobody_expired_is_renewed(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one, 1)
+    later(yard, 400)
+    assert one.beat(mine).leases == {mine: "renewed"}
+    assert expire(yard) == 0
+
+
+def test_an_expired_lease_is_never_renewed(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one, 1)
+    later(yard, 301)
+    assert expire(yard) == 1
+    assert one.beat(mine).leases == {mine: "stale"}
+    assert shards(yard, batch_of(yard, mine))[0].state == "queued"
+    assert_sound(yard)
+
+
+def batch_of(yard: Yard, lease_id: int) -> str:
+    return lease(yard, lease_id).batch_id
+
+
+def test_a_lease_whose_claim_was_never_answered_is_a_ghost(yard: Yard) -> None:
+    batch_id = validated(yard)
+    one = machine(yard)
+    (ghost,) = grants_of(one, 1)
+    seen = []
+    for _ in range(4):
+        later(yard, 10)
+        one.beat()
+        seen.append(str(states(yard, ghost)[0]))
+    # The first beat may have begun before the grant; the next two did not.
+    assert seen == ["held", "held", "released", "released"]
+    (job,) = shards(yard, batch_id)
+    assert (job.state, job.attempts, job.losses) == ("queued", 0, 0)
+    assert batch(yard, batch_id).state == "validated"
+    assert_sound(yard)
+
+
+def test_beats_that_miss_a_lease_count_only_one_after_the_other(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one, 1)
+    one.beat()
+    for _ in range(3):
+        later(yard, 10)
+        one.beat()
+        later(yard, 10)
+        one.beat(mine)
+    assert states(yard, mine) == ["held"]
+
+
+def test_a_claim_repeated_by_its_request_gives_the_same_leases(yard: Yard) -> None:
+    validated(yard, rows=12)
+    one = machine(yard)
+    first = one.claim(want=12, request="again")
+    assert one.claim(want=12, request="again").grants == first.grants
+    one.release(first.grants[0].lease_id)
+    assert one.claim(want=12, request="again").grants == first.grants[1:]
+    one.release(*(grant.lease_id for grant in first.grants[1:]))
+    answer = one.claim(want=12, request="again")
+    assert (answer.no, answer.grants) == ("nothing", [])
+    assert_sound(yard)
+
+
+def test_a_request_of_another_worker_is_another_request(yard: Yard) -> None:
+    validated(yard, rows=8)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    first, second = one.claim(request="same"), two.claim(request="same")
+    assert first.grants[0].lease_id != second.grants[0].lease_id
+
+
+def test_a_superseded_boot_changes_nothing(yard: Yard) -> None:
+    batch_id = validated(yard)
+    old = machine(yard)
+    (mine,) = grants_of(old, 1)
+    new = old.restarted()
+    new.hello(held=[mine])
+    before = (lease(yard, mine), worker(yard, old.id))
+    later(yard, 20)
+    assert refusal(lambda: old.beat(mine)) == "superseded"
+    assert refusal(old.claim) == "superseded"
+    assert refusal(old.bye) == "superseded"
+    assert old.hand_in(batch_id, {mine: [0]}).parts == {mine: "stored"}  # authorised by the lease, no sign of life
+    assert (lease(yard, mine).expires_at, worker(yard, old.id)) == (before[0].expires_at, before[1])
+
+
+def test_another_orgs_worker_is_not_there(yard: Yard) -> None:
+    one = machine(yard)
+    one.caller = Caller("org_2", None, "stranger", frozenset({"worker"}))
+    assert refusal(one.beat) == "no_worker"
+    assert refusal(one.claim) == "no_worker"
+    assert refusal(lambda: one.release(1)) == "no_worker"
+
+
+def test_a_restart_keeps_what_is_held_and_loses_the_rest(yard: Yard) -> None:
+    batch_id = validated(yard, rows=12)
+    old = machine(yard)
+    started, unstarted, kept = grants_of(old, 3)
+    old.beat(started, unstarted, kept, unstarted=[unstarted])
+    welcome = old.restarted().hello(held=[kept])
+    assert welcome.leases == {kept: "renewed"}
+    assert states(yard, started, unstarted, kept) == ["expired", "expired", "held"]
+    assert [job.losses for job in shards(yard, batch_id)] == [1, 0, 0]
+    assert [job.state for job in shards(yard, batch_id)] == ["queued", "queued", "leased"]
+    assert_sound(yard)
+
+
+def test_the_first_lease_of_an_empty_worker_counts_as_started(yard: Yard) -> None:
+    batch_id = validated(yard, rows=8)
+    one = machine(yard)
+    grants_of(one, 2)
+    later(yard, 301)
+    assert expire(yard) == 2
+    assert [job.losses for job in shards(yard, batch_id)] == [1, 0]
+
+
+def test_a_shard_with_stored_rows_counts_as_started(yard: Yard) -> None:
+    batch_id = validated(yard, rows=8)
+    one = machine(yard)
+    _, second = grants_of(one, 2)
+    one.hand_in(batch_id, {second: [4]})
+    later(yard, 301)
+    expire(yard)
+    assert [job.losses for job in shards(yard, batch_id)] == [1, 1]
+
+
+def test_a_restarting_worker_sends_its_spool_under_the_old_leases(yard: Yard) -> None:
+    batch_id = validated(yard, rows=4)
+    old = machine(yard)
+    (mine,) = grants_of(old, 1)
+    new = old.restarted()
+    answer = new.hand_in(batch_id, {mine: [0, 1, 2, 3]}, ends=[mine])
+    assert (answer.parts, answer.ends) == ({mine: "stored"}, {mine: "ended"})
+    new.hello()
+    assert batch(yard, batch_id).state == "finalizing"
+    assert_sound(yard)
+
+
+def test_a_hello_said_twice_by_one_boot_is_harmless(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one, 1)
+    assert one.hello(held=[mine]).leases == {mine: "renewed"}
+    assert states(yard, mine) == ["held"]
+    assert_sound(yard)
+
+
+def test_another_install_waits_out_the_grace(yard: Yard) -> None:
+    one = machine(yard)
+    other = Machine(yard, "one", install_id="another")
+    assert refusal(other.hello) == "name_taken"
+    later(yard, 49)
+    assert refusal(other.hello) == "name_taken"
+    later(yard, 2)
+    other.hello()
+    assert other.id == one.id
+    assert refusal(one.beat) == "superseded"
+
+
+def test_another_install_takes_over_a_worker_that_said_goodbye(yard: Yard) -> None:
+    one = machine(yard)
+    one.bye()
+    other = Machine(yard, "one", install_id="another")
+    other.hello()
+    assert other.id == one.id
+    assert worker(yard, one.id).state == "active"
+
+
+def test_no_key_of_a_user_makes_a_control_worker(yard: Yard) -> None:
+    stranger = Caller("org_1", "token_1", "key", frozenset({"worker"}))
+    hello = Hello.model_validate(
+        {"name": "x", "install_id": "i", "boot_id": "b", "pool": "control", "transport": "control"}
+    )
+    assert refusal(lambda: workers.register(yard, stranger, hello)) == "control_worker"
+
+
+def test_goodbye_ends_what_is_not_spooled_and_leaves_the_rest_its_time(yard: Yard) -> None:
+    batch_id = validated(yard, rows=8)
+    one = machine(yard)
+    dropped, spooled = grants_of(one, 2)
+    one.bye(spooled=[spooled])
+    one.bye(spooled=[spooled])
+    assert events(yard, one.id).count("worker.gone") == 1
+    assert expire(yard) == 1
+    assert states(yard, dropped, spooled) == ["expired", "held"]
+    assert one.hand_in(batch_id, {spooled: [4, 5, 6, 7]}, ends=[spooled]).ends == {spooled: "ended"}
+    assert_sound(yard)
+
+
+def test_a_spooled_lease_ends_at_its_time(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (spooled,) = grants_of(one, 1)
+    one.bye(spooled=[spooled])
+    assert expire(yard) == 0
+    later(yard, 301)
+    assert expire(yard) == 1
+    assert states(yard, spooled) == ["expired"]
+
+
+@pytest.mark.parametrize("phase", ["booting", "setup", "draining", "terminating"])
+def test_a_worker_that_is_not_ready_is_given_nothing(yard: Yard, phase: str) -> None:
+    validated(yard)
+    one = machine(yard)
+    assert one.beat(phase=Phase(phase)).work is False
+    assert one.claim().no == ("draining" if phase in {"draining", "terminating"} else "phase")

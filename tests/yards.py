@@ -1,0 +1,360 @@
+"""A yard for tests, and those who work in it: users, GPU workers and a control worker, as sentences.
+
+Everything goes through the services, over a real database and real files. Time is the database's, moved by `later`.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlmodel import select
+
+from app.blobs.local import LocalBlobs
+from app.db import segments as segments_sql
+from app.db.store import Store
+from app.db.tables import Batch, Event, Job, Lease, Org, Pool, Segment, Worker
+from app.domain.jobs import ENDED, ControlVerb, JobKind, JobState
+from app.domain.leases import LIVE, LeaseState
+from app.domain.outputs import output_line
+from app.domain.rows import Reply, RowError, RowErrorCode
+from app.domain.rowsets import RowSet
+from app.domain.workers import ByeReason, Phase, Transport
+from app.schemas.batches import NewBatch
+from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, Grant, ReleaseRequest
+from app.schemas.handins import write_line
+from app.schemas.segments import End, HandInAnswer, HandInHeader, Part
+from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, HostSample, RuntimeInfo, Welcome
+from app.services import batches, blobs, claims, control, files, handins, leases, presence, stops, workers
+from app.services.context import Bells, Caller, Limits, Silence, Yard
+from app.services.files import Upload
+
+CHAT = "/v1/chat/completions"
+USER = Caller("org_1", None, "tester", frozenset({"admin", "worker"}), operator=True)
+
+
+def new_yard(store: Store, folder: Path, *, bells: Bells | None = None, **limits: Any) -> Yard:
+    """A yard with one org, its pool `gpu`, and shards of four rows; heartbeats can be heard."""
+    found = Yard(
+        store=store, blobs=LocalBlobs(folder), limits=Limits(**{"shard_rows": 4, **limits}), bells=bells or Silence()
+    )
+    with store.begin() as session:
+        now = store.now(session)
+        session.add(Org(id="org_1", name="one", operator=True, created_at=now))
+        session.flush()
+        session.add(Pool(name="gpu", is_default=True, created_at=now))
+    presence.tick(found)
+    return found
+
+
+def later(yard: Yard, seconds: float, *, listening: bool = True) -> None:
+    """Move the database's time. `listening`: an API process ticked all the while."""
+    step = yard.timing.grace_seconds / 2
+    while listening and seconds > step:
+        yard.store.clock_shift += timedelta(seconds=step)
+        seconds -= step
+        presence.tick(yard)
+    yard.store.clock_shift += timedelta(seconds=seconds)
+    if listening:
+        presence.tick(yard)
+
+
+# --- users
+
+
+def input_file(yard: Yard, rows: int, *, models: Sequence[str] = ("m",), content: bytes | None = None) -> str:
+    """Upload an input file; its rows take turns with `models`."""
+    if content is None:
+        content = b"".join(input_row(n, models[n % len(models)]) for n in range(rows))
+    key, stored = blobs.write(yard, USER.org_id, [content])
+    return files.create(yard, USER, key, stored, Upload(purpose="batch", filename="input.jsonl")).id
+
+
+def input_row(number: int, model: str = "m") -> bytes:
+    """One line of an input file."""
+    body = {"model": model, "messages": [{"role": "user", "content": str(number)}]}
+    return json.dumps({"custom_id": f"row-{number}", "method": "POST", "url": CHAT, "body": body}).encode() + b"\n"
+
+
+def created(yard: Yard, rows: int = 4, *, models: Sequence[str] = ("m",), window: str = "24h", **wanted: Any) -> str:
+    """Create a batch, and give its id."""
+    new = NewBatch(
+        input_file_id=input_file(yard, rows, models=models), endpoint=CHAT, completion_window=window, **wanted
+    )
+    return batches.create(yard, USER, new).id
+
+
+def validated(yard: Yard, rows: int = 4, **wanted: Any) -> str:
+    """Create a batch and have it validated."""
+    batch_id = created(yard, rows, **wanted)
+    Controller(yard).works()
+    assert batch(yard, batch_id).state == "validated"
+    return batch_id
+
+
+def cancel(yard: Yard, batch_id: str) -> None:
+    """Cancel a batch as its owner."""
+    stops.cancel(yard, USER, batch_id)
+
+
+# --- workers
+
+
+@dataclass
+class Machine:
+    """A GPU worker that said hello and beat once. `grants` are the leases it knows of."""
+
+    yard: Yard
+    name: str = "one"
+    boot_id: str = field(default_factory=lambda: uuid4().hex)
+    install_id: str = "install-one"
+    models: Sequence[str] = ("m",)
+    slots: int = 1
+    caller: Caller = USER
+    id: str = ""
+    grants: dict[int, Grant] = field(default_factory=dict)
+    _seqs: dict[int, int] = field(default_factory=dict)
+
+    def hello(self, *, held: Sequence[int] = (), phase: Phase = Phase.READY, **more: Any) -> Welcome:
+        hello = Hello(
+            name=self.name,
+            install_id=self.install_id,
+            boot_id=self.boot_id,
+            pool="gpu",
+            transport=Transport.HTTP,
+            phase=phase,
+            slots=self.slots,
+            held=list(held),
+            runtimes=[RuntimeInfo(name="r", kind="vllm", alive=True, models=list(self.models), endpoints=[CHAT])],
+            **more,
+        )
+        welcome = workers.register(self.yard, self.caller, hello)
+        self.id = welcome.worker_id
+        return welcome
+
+    def claim(
+        self, *, want: int = 4, running: str | None = None, request: str | None = None, hint: str | None = None
+    ) -> ClaimAnswer:
+        asked = ClaimRequest(
+            worker_id=self.id,
+            boot_id=self.boot_id,
+            request_id=request or uuid4().hex,
+            batch_id=running or hint,
+            started=running is not None,
+            want_rows=want,
+        )
+        answer = claims.claim(self.yard, self.caller, asked)
+        self.grants.update({grant.lease_id: grant for grant in answer.grants})
+        return answer
+
+    def beat(
+        self, *listed: int, unstarted: Sequence[int] = (), phase: Phase = Phase.READY, **more: Any
+    ) -> HeartbeatAnswer:
+        beat = Heartbeat(boot_id=self.boot_id, phase=phase, leases=list(listed), unstarted=list(unstarted), **more)
+        return workers.heartbeat(self.yard, self.caller, self.id, beat)
+
+    def hand_in(
+        self,
+        batch_id: str,
+        finished: dict[int, Collection[int]],
+        *,
+        ends: Sequence[int] = (),
+        seq: int | None = None,
+        answer: str = "ok",
+        failed: bool = False,
+        request: str = "end",
+    ) -> HandInAnswer:
+        """Hand in rows by lease, and end leases. Without `seq` each part has the next number of its lease."""
+        parts, body = [], b""
+        for lease_id, rows in finished.items():
+            content = part_content(batch_id, rows, answer=answer, failed=failed)
+            self._seqs[lease_id] = number = seq if seq is not None else self._seqs.get(lease_id, 0) + 1
+            parts.append(part(lease_id, number, rows, content, failed=failed))
+            body += content
+        header = HandInHeader(
+            worker_id=self.id, batch_id=batch_id, parts=parts, ends=[End(lease_id=i, request_id=request) for i in ends]
+        )
+        return handins.hand_in(self.yard, self.caller, header, body, boot_id=self.boot_id)
+
+    def finish(self, batch_id: str, grant: Grant) -> HandInAnswer:
+        """Hand in the rest of a shard and end it."""
+        rest = RowSet.span(grant.first_row, grant.rows) - RowSet.parse(grant.done)
+        return self.hand_in(batch_id, {grant.lease_id: list(rest)}, ends=[grant.lease_id])
+
+    def release(self, *lease_ids: int) -> EndAnswer:
+        asked = ReleaseRequest(worker_id=self.id, leases=list(lease_ids))
+        return leases.release(self.yard, self.caller, asked, boot_id=self.boot_id)
+
+    def fail(self, lease_id: int, error: str = "it broke", request: str | None = None) -> EndAnswer:
+        report = FailureReport(worker_id=self.id, lease_id=lease_id, request_id=request or uuid4().hex, error=error)
+        return leases.fail(self.yard, self.caller, report, boot_id=self.boot_id)
+
+    def bye(self, *, spooled: Sequence[int] = ()) -> None:
+        word = Bye(boot_id=self.boot_id, reason=ByeReason.SIGNAL, spooled=list(spooled))
+        workers.bye(self.yard, self.caller, self.id, word)
+
+    def restarted(self) -> "Machine":
+        """The same install, started again; it has not said hello."""
+        return Machine(self.yard, self.name, install_id=self.install_id, models=self.models, id=self.id)
+
+
+def machine(yard: Yard, name: str = "one", *, models: Sequence[str] = ("m",), slots: int = 1) -> Machine:
+    """A ready GPU worker."""
+    made = Machine(yard, name, install_id=f"install-{name}", models=models, slots=slots)
+    made.hello()
+    made.beat()
+    return made
+
+
+def busy(load1: float = 0.0, memory: int = 10**12) -> HostSample:
+    """A host's sample: load on one CPU, free memory in bytes."""
+    return HostSample(load1=load1, cpus=1, memory_available=memory)
+
+
+def part_content(batch_id: str, rows: Collection[int], *, answer: str = "ok", failed: bool = False) -> bytes:
+    """The lines of finished rows."""
+    reply = (
+        Reply(error=RowError(RowErrorCode.REQUEST_TIMEOUT, answer))
+        if failed
+        else Reply(status=200, body=json.dumps(answer).encode())
+    )
+    lines = [write_line(row, reply, output_line(batch_id, row, f"row-{row}", reply)) for row in sorted(rows)]
+    return b"".join(lines)
+
+
+def part(lease_id: int, seq: int, rows: Collection[int], content: bytes, *, failed: bool = False) -> Part:
+    """A part's header."""
+    return Part(
+        lease_id=lease_id,
+        seq=seq,
+        rows=str(RowSet.of(rows)),
+        completed=0 if failed else len(rows),
+        failed=len(rows) if failed else 0,
+        length=len(content),
+    )
+
+
+@dataclass
+class Controller:
+    """A control worker without threads: each call is one step of it."""
+
+    yard: Yard
+    name: str = "control"
+    id: str = ""
+
+    def hello(self) -> "Controller":
+        hello = Hello(
+            name=self.name,
+            install_id=self.name,
+            boot_id=self.name,
+            pool=control.QUEUE,
+            transport=Transport.CONTROL,
+            phase=Phase.READY,
+            slots=0,
+        )
+        self.id = workers.register(self.yard, USER, hello).worker_id
+        return self
+
+    def claims(self) -> control.ControlGrant | None:
+        if not self.id:
+            self.hello()
+        return control.claim_control(self.yard, self.id, uuid4().hex)
+
+    def works(self) -> int:
+        """Do all control work there is, and count it."""
+        done = 0
+        while (grant := self.claims()) is not None:
+            control.perform(self.yard, grant)
+            done += 1
+        return done
+
+
+# --- what is stored
+
+
+def batch(yard: Yard, batch_id: str) -> Batch:
+    with yard.store.read() as session:
+        return session.exec(select(Batch).where(Batch.id == batch_id)).one()
+
+
+def shards(yard: Yard, batch_id: str) -> list[Job]:
+    with yard.store.read() as session:
+        return list(
+            session.exec(select(Job).where(Job.batch_id == batch_id, Job.kind == JobKind.SHARD).order_by("number"))
+        )
+
+
+def control_job(yard: Yard, batch_id: str, verb: ControlVerb) -> Job | None:
+    with yard.store.read() as session:
+        return session.exec(
+            select(Job).where(Job.batch_id == batch_id, Job.kind == JobKind.CONTROL, Job.verb == verb)
+        ).first()
+
+
+def lease(yard: Yard, lease_id: int) -> Lease:
+    with yard.store.read() as session:
+        return session.exec(select(Lease).where(Lease.id == lease_id)).one()
+
+
+def worker(yard: Yard, worker_id: str) -> Worker:
+    with yard.store.read() as session:
+        return session.exec(select(Worker).where(Worker.id == worker_id)).one()
+
+
+def events(yard: Yard, subject: str) -> list[str]:
+    """The types of a subject's events, in order."""
+    with yard.store.read() as session:
+        return list(session.exec(select(Event.type).where(Event.subject == subject).order_by("seq")))
+
+
+def result_files(yard: Yard, batch_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The lines of the output and of the error file."""
+    found = batch(yard, batch_id)
+    contents: list[list[dict[str, Any]]] = []
+    for file_id in (found.output_file_id, found.error_file_id):
+        if file_id is None:
+            contents.append([])
+            continue
+        where = files.content(yard, USER, file_id)
+        lines = yard.blobs.read(where.blob_key).splitlines()
+        contents.append([json.loads(line) for line in lines])
+    return contents[0], contents[1]
+
+
+def assert_sound(yard: Yard) -> None:
+    """Assert what holds after every transaction, whoever came before whom (PROTOCOL 1, 5)."""
+    with yard.store.read() as session:
+        jobs = list(session.exec(select(Job)))
+        live_of: dict[int, int] = {}
+        for found in session.exec(select(Lease)):
+            if found.state in LIVE:
+                live_of[found.job_id] = live_of.get(found.job_id, 0) + 1
+        segments: dict[int, list[Segment]] = segments_sql.of_jobs(session, [job.id or 0 for job in jobs])
+        for one in session.exec(select(Batch)):
+            counted = [job for job in jobs if job.batch_id == one.id and job.verb != ControlVerb.FINALIZE]
+            assert one.live == sum(live_of.get(job.id or 0, 0) for job in counted)
+            assert one.open_jobs == sum(job.state not in ENDED for job in counted)
+            finalizers = [job for job in jobs if job.batch_id == one.id and job.verb == ControlVerb.FINALIZE]
+            assert len(finalizers) == (one.finalizing_at is not None)
+    for job in jobs:
+        assert live_of.get(job.id or 0, 0) == (job.state == JobState.LEASED)
+        done = RowSet()
+        for segment in segments.get(job.id or 0, []):
+            rows = RowSet.parse(segment.rows)
+            assert done.isdisjoint(rows), f"doubled rows in shard {job.number}"
+            assert len(rows) == segment.completed + segment.failed
+            done |= rows
+        assert str(done) == job.done_rows
+        assert len(done - RowSet.span(job.first_row, job.rows)) == 0
+        if job.state != JobState.FAILED:
+            assert job.completed + job.failed == len(done)
+        assert job.completed == sum(segment.completed for segment in segments.get(job.id or 0, []))
+        assert job.completed + job.failed <= job.rows
+
+
+def states(yard: Yard, *lease_ids: int) -> list[LeaseState]:
+    """The states of leases."""
+    return [LeaseState(lease(yard, lease_id).state) for lease_id in lease_ids]
