@@ -1,0 +1,76 @@
+"""A batch that waits says why (DESIGN 7, "Why not")."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.eligibility import PoolRules, Requirement, Serving, WorkerView
+from app.domain.waiting import why_waiting
+from app.domain.workers import Phase, WorkerState
+
+CHAT = "/v1/chat/completions"
+NEED = Requirement(CHAT, ("m",))
+
+
+def worker(**change: Any) -> WorkerView:
+    given: dict[str, Any] = {
+        "state": WorkerState.ACTIVE,
+        "phase": Phase.READY,
+        "unreachable": False,
+        "free_slots": 1,
+        "runtimes": (Serving("vllm", frozenset({"m"}), frozenset({CHAT})),),
+    }
+    return WorkerView(**(given | change))
+
+
+def why(*workers: WorkerView, earlier: int = 0, needs: tuple[Requirement, ...] = (NEED,), **rules: Any) -> str:
+    return why_waiting(workers, needs, pool="gpu", rules=PoolRules(**rules), earlier=earlier)
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ((), "no worker of pool gpu is registered"),
+        ((worker(state=WorkerState.GONE),), "no worker of pool gpu is registered"),
+        ((worker(unreachable=True),) * 2, "all 2 workers of pool gpu are unreachable"),
+        ((worker(runtimes=()),), "no runtime of pool gpu is up"),
+        (
+            (worker(runtimes=(Serving("vllm", frozenset({"m"}), frozenset({CHAT}), alive=False),)),),
+            "no runtime of pool gpu is up",
+        ),
+        (
+            (worker(runtimes=(Serving("vllm", frozenset({"other"}), frozenset({CHAT})),)), worker(unreachable=True)),
+            "no worker of pool gpu serves model m now",
+        ),
+        (
+            (worker(runtimes=(Serving("vllm", frozenset({"m"}), frozenset({"/v1/embeddings"})),)),),
+            "no worker of pool gpu serves /v1/chat/completions now",
+        ),
+        ((worker(free_slots=0),), "all slots of pool gpu are busy"),
+        (
+            (worker(free_slots=0), worker(state=WorkerState.DRAINING), worker(state=WorkerState.DRAINING)),
+            "no worker of pool gpu is free: 2 draining, 1 busy",
+        ),
+        ((worker(phase=Phase.SETUP),), "no worker of pool gpu is free: 1 setting up"),
+        ((worker(), worker(free_slots=0)), "about to start on one of 1 free workers of pool gpu"),
+    ],
+)
+def test_the_first_reason_that_keeps_every_worker_away_is_said(workers: tuple[WorkerView, ...], said: str) -> None:
+    assert why(*workers) == said
+
+
+def test_earlier_batches_are_the_reason_only_while_nobody_is_free() -> None:
+    assert why(worker(free_slots=0), earlier=3) == "3 earlier batches of pool gpu first"
+    assert why(worker(free_slots=0), earlier=1) == "1 earlier batch of pool gpu first"
+    assert why(worker(), earlier=3).startswith("about to start")
+
+
+def test_a_pools_thresholds_count() -> None:
+    assert why(worker(load_per_cpu=2.0), max_load=1.0) == "no worker of pool gpu is free: 1 over the load bound"
+    assert why(worker(memory_gb=1.0), min_memory_gb=2.0) == "no worker of pool gpu is free: 1 short of memory"
+
+
+def test_one_shard_that_may_start_is_enough() -> None:
+    other = Requirement(CHAT, ("other",))
+    assert why(worker(), needs=(other, NEED)).startswith("about to start")
+    assert why(worker(), needs=(other,)) == "no worker of pool gpu serves model other now"
