@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ START_SECONDS = 100
 
 
 class Installation:
-    """A data folder, and the `gpuyard up` that runs on it now."""
+    """A data folder, and the `gpuyard up` that runs on it now. `settings` are `GPUYARD_…` of its environment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.settings = dict(settings or {})
         self.data = folder / "data"
         self.ready_file = folder / "ready.json"
         self.home = folder / "home"
@@ -27,7 +29,10 @@ class Installation:
 
     def environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
-        return {**inherited, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(self.home), "HOME": str(self.home)}
+        # A process that may not keep what it compiled compiles everything at each start.
+        inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+        ours = {"PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(self.home), "HOME": str(self.home)}
+        return {**inherited, **ours, **self.settings}
 
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "app.cli.main", *arguments]

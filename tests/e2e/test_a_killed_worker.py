@@ -1,0 +1,79 @@
+"""Thousands of rows over four workers, one of them killed: every row ends once, with its own answer."""
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.rows import assert_each_row_once, counts, marked
+from tests.e2e.yard import TOLERATION_SECONDS, Yard
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROWS = int(os.environ.get("GPUYARD_TEST_ROWS", "5000"))
+WORKERS = ("north", "east", "south", "west")
+LATENCY_MS = 25
+log = logging.getLogger("figures")
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory, own_database: str | None) -> Iterator[Yard]:
+    with Yard(tmp_path_factory.mktemp("yard"), database_url=own_database, max_rows=max(ROWS, 50_000)) as yard:
+        yard.start()
+        for name in WORKERS:
+            yard.worker(name)
+        yard.until_present(*WORKERS)
+        yield yard
+
+
+def job_of_each_lease(events: list[dict[str, Any]]) -> dict[int, tuple[str, int]]:
+    """Who was granted a lease, and on which job."""
+    return {
+        lease: (grant["worker"], job)
+        for grant in (event["data"] for event in events if event["type"] == "lease.granted")
+        for lease, job in zip(grant["leases"], grant["jobs"], strict=True)
+    }
+
+
+def test_every_row_ends_once_with_its_own_answer(yard: Yard) -> None:
+    began = time.monotonic()
+    batch = yard.submit(marked("row", ROWS, f"latency_ms={LATENCY_MS}"))
+    batch.stored(ROWS // 5, seconds=300)
+    yard.workers["north"].kill()
+    killed_at = time.time()
+    stored = sum(counts(batch)[1:])
+    not_stored = yard.runtime.stats()["requests"] - stored
+
+    batch.ended(seconds=600)
+
+    seconds = time.monotonic() - began
+    assert_each_row_once(batch, "row", ROWS)
+    engine = yard.runtime.stats()
+    assert engine["marks"] == ROWS
+    assert engine["requests"] <= ROWS + not_stored
+    taken_over_after = taken_over(yard.events(batch.id), "north", killed_at)
+    log.info(
+        "%d rows in %.1f s; killed at %d stored, %d not stored; %d requests; taken over after %.2f to %.2f s",
+        *(ROWS, seconds, stored, not_stored, engine["requests"], min(taken_over_after), max(taken_over_after)),
+    )
+
+
+def taken_over(events: list[dict[str, Any]], lost: str, killed_at: float) -> list[float]:
+    """How long after the kill each shard of the lost worker was granted to another; checks that each was, in time."""
+    granted = job_of_each_lease(events)
+    expired = {event["data"]["lease"]: event["at"] for event in events if event["type"] == "lease.expired"}
+    assert expired, "the worker was killed while it held nothing"
+    assert {granted[lease][0] for lease in expired} == {lost}
+    silent = [at - killed_at for at in expired.values()]
+    # Counted from the last heartbeat, so up to a beat and its jitter before the kill; a sweep later at the latest.
+    assert all(TOLERATION_SECONDS - 1.5 <= seconds <= TOLERATION_SECONDS + 4 for seconds in silent), silent
+    again = {
+        job: event["at"] - killed_at
+        for event in events
+        if event["type"] == "lease.granted" and event["data"]["worker"] != lost
+        for job in event["data"]["jobs"]
+    }
+    return [again[granted[lease][1]] for lease in expired]

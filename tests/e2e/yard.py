@@ -1,0 +1,229 @@
+"""A whole yard for tests: `gpuyard up`, GPU workers that nobody starts again, a mock engine, and the stock SDK.
+
+The timings are the product's own ladder, a tenth as long, so that a lost worker is missed after seconds. Workers are
+started here and not by `up`, which would start a killed one again before anybody had missed it.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import httpx
+import psutil
+from openai import OpenAI
+from redis import Redis
+
+from app.local.broker import is_connected
+from config.broker_url import for_redis
+from tests.e2e.submitted import Submitted
+from tests.fakes.runtime_process import start_runtime
+from tests.installation import Installation
+
+TIMING = {
+    "GPUYARD_RENEW_SECONDS": "1",
+    "GPUYARD_GRACE_SECONDS": "3",
+    "GPUYARD_TOLERATION_SECONDS": "8",
+    "GPUYARD_KILL_AFTER_SECONDS": "0.5",
+    "GPUYARD_DRAIN_SECONDS": "1",
+    "GPUYARD_SWEEP_SECONDS": "1",
+    "GPUYARD_SEGMENT_SECONDS": "0.5",
+    "GPUYARD_RETRY_MAX_SECONDS": "2",
+}
+TOLERATION_SECONDS = 8.0
+WORKER_SECONDS = 60.0
+PROMPTS = 8
+"""Rows a worker has in flight at most."""
+CELERY = (sys.executable, "-m", "celery", "-A")
+_Found = TypeVar("_Found")
+
+
+def until(condition: Callable[[], _Found], what: str, *, seconds: float = 30) -> _Found:
+    """Give the first true value of `condition`; fails when there is none within `seconds`."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+class Process:
+    """One process a test started; its output lies in `log`."""
+
+    def __init__(self, name: str, argv: tuple[str, ...], *, env: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(argv, cwd=log.parent, env=env, stdout=output, stderr=output)
+        self.pid = self._popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def until_it_says(self, text: str, *, seconds: float = WORKER_SECONDS) -> None:
+        """Wait for a line of its output."""
+
+        def said() -> bool:
+            assert self.alive, self.log.read_text()
+            return text in self.log.read_text()
+
+        until(said, f"{self.name} says {text!r}", seconds=seconds)
+
+    def kill(self) -> None:
+        self._popen.kill()
+        self._popen.wait(10)
+
+    def freeze(self) -> None:
+        self._popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._popen.send_signal(signal.SIGCONT)
+
+    def stop(self, number: int = signal.SIGTERM, *, seconds: float = 20) -> int:
+        """Ask it to end, and give its exit code; one that does not end is killed, and that is a failure."""
+        self._popen.send_signal(number)
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+
+class Yard:
+    """Use it as a context: it runs inside, and nothing of it runs after."""
+
+    def __init__(self, folder: Path, *, database_url: str | None = None, **settings: object) -> None:
+        """Make no process yet. `settings` are the product's, by their names in lower case."""
+        given = {f"GPUYARD_{name.upper()}": str(value) for name, value in settings.items()}
+        if database_url:
+            given["GPUYARD_DATABASE_URL"] = database_url
+        self.folder = folder
+        self.installation = Installation(folder, TIMING | given)
+        self.workers: dict[str, Process] = {}
+        self._processes: list[Process] = []
+
+    def start(self, *options: str) -> Self:
+        """Start the engine and everything but workers."""
+        self.runtime = start_runtime(self.folder, "--slots", 1000)
+        self.installation.up("--no-worker", *options)
+        ready = self.ready
+        self.url: str = ready["url"]
+        self.sdk = OpenAI(base_url=f"{self.url}/v1", api_key=ready["api_key"], timeout=30)
+        self.http = httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {ready['api_key']}"}, timeout=30)
+        self.redis = Redis.from_url(for_redis(ready["broker_url"]), socket_timeout=5)
+        return self
+
+    def __enter__(self) -> Self:
+        """Nothing runs before `start`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all of it, frozen parts too, and make sure that nothing is left."""
+        for process in self._processes:
+            if process.alive:
+                process.kill()
+        installation = self.installation
+        try:
+            if installation.process is not None and installation.process.poll() is None:
+                everyone = installation.everyone()
+                for part in everyone:
+                    part.resume()
+                installation.stop(signal.SIGINT)
+                assert psutil.wait_procs(everyone, timeout=10)[1] == []
+        finally:
+            for closing in ("sdk", "http", "redis"):
+                if hasattr(self, closing):
+                    getattr(self, closing).close()
+            if hasattr(self, "runtime"):
+                self.runtime.kill()
+
+    # --- parts
+
+    @property
+    def ready(self) -> dict[str, Any]:
+        """The ready file, as it stands now."""
+        return self.installation.ready()
+
+    def pid(self, part: str) -> int:
+        """The process that is `part` now: broker, api, control, beat."""
+        found: int = until(lambda: self.ready["pids"][part], f"{part} runs")
+        return found
+
+    def kill(self, part: str) -> None:
+        """`kill -9`; gives back control when `up` has another one running."""
+        old = self.pid(part)
+        os.kill(old, signal.SIGKILL)
+        until(lambda: self.ready["pids"][part] not in (None, old), f"up starts {part} again")
+
+    def signal(self, part: str, number: int) -> None:
+        os.kill(self.pid(part), number)
+
+    def run(self, name: str, *argv: str, **settings: object) -> Process:
+        """Start a process with the environment a user would give it."""
+        env = self.installation.environment() | {
+            "GPUYARD_DATA_DIR": str(self.installation.data),
+            "GPUYARD_BROKER_URL": self.ready["broker_url"],
+            "GPUYARD_SERVER_URL": self.url,
+        }
+        env |= {f"GPUYARD_{key.upper()}": str(value) for key, value in settings.items()}
+        process = Process(name, argv, env=env, log=self.folder / f"{name}.log")
+        self._processes.append(process)
+        return process
+
+    def worker(self, name: str, *, pool: str = "gpu", **settings: object) -> Process:
+        """Start a GPU worker by Celery's own command; `until_present` waits for it."""
+        ours: dict[str, object] = {
+            "api_key": self.ready["worker_key"],
+            "worker_name": name,
+            "state_dir": self.folder / "workers" / name,
+            "runtime": "vllm",
+            "runtime_url": self.runtime.url,
+            "max_concurrent_prompts": PROMPTS,
+        }
+        worker = self.run(name, *CELERY, "app", "worker", "-Q", pool, **(ours | settings))
+        self.workers[name] = worker
+        return worker
+
+    def until_present(self, *names: str) -> None:
+        """Wait until these workers are registered and listen."""
+        for name in names:
+            self.workers[name].until_it_says("worker.ready")
+            self.workers[name].until_it_says(f"{name}@{socket.gethostname()} ready.")
+
+    def until_control_listens(self) -> None:
+        until(lambda: is_connected(self.ready["broker_url"], "gpuyard-control"), "the control worker listens")
+
+    # --- work
+
+    def submit(
+        self, lines: bytes, *, window: str = "24h", endpoint: str = "/v1/chat/completions", **ours: Any
+    ) -> Submitted:
+        """Upload and create by the stock SDK; `ours` are gpuyard's own arguments."""
+        uploaded = self.sdk.files.create(file=("input.jsonl", lines), purpose="batch")
+        batch = self.sdk.batches.create(
+            input_file_id=uploaded.id,
+            endpoint=endpoint,  # type: ignore[arg-type]
+            completion_window=window,  # type: ignore[arg-type]
+            extra_body=ours or None,
+        )
+        return Submitted(self.sdk, self.http, batch.id)
+
+    def events(self, batch_id: str) -> list[dict[str, Any]]:
+        """The events of a batch, oldest first."""
+        found: list[dict[str, Any]] = []
+        while page := self._page(batch_id, found[-1]["id"] if found else None):
+            found += page
+        return found
+
+    def _page(self, subject: str, after: str | None) -> list[dict[str, Any]]:
+        asked = {"subject": subject, "limit": "1000"} | ({"after": after} if after else {})
+        answer = self.http.get("/v1/events", params=asked)
+        answer.raise_for_status()
+        page: list[dict[str, Any]] = answer.json()["data"]
+        return page
