@@ -218,7 +218,7 @@ class Agent:
 
     def on_signal(self) -> None:
         """The first signal drains, the second grants no more time."""
-        if not self.drain(ByeReason.SIGNAL):
+        if not self.drain(ByeReason.SIGNAL) and not self._ended.is_set():
             self._drain.hurry()
 
     def _celery_ends(self) -> None:

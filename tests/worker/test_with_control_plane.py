@@ -1,0 +1,164 @@
+"""The agent against the real API, services and database: what one side means is what the other understands."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from openai.types import Batch
+from pydantic import SecretStr
+
+from app.worker.agent import Agent
+from config.settings import WorkerSettings
+from tests.databases import Databases
+from tests.fakes.steered_executor import SteeredExecutor
+from tests.hands import do_control_work
+from tests.migrated import migrate
+from tests.served import Served, rows, serving
+
+LADDER = {"renew_seconds": 1.0, "grace_seconds": 5.0, "toleration_seconds": 20.0, "kill_after_seconds": 0.5}
+StartWorker = Callable[..., Agent]
+
+
+@pytest.fixture
+def served(sqlite_databases: Databases, tmp_path: Path) -> Iterator[Served]:
+    with serving(
+        sqlite_databases.copy_of(migrate),
+        tmp_path / "data",
+        segment_seconds=0.1,
+        shard_rows=8,
+        sweep_seconds=1.0,
+        **LADDER,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def start_worker(served: Served, tmp_path: Path) -> Iterator[StartWorker]:
+    """Start workers by name, each with a runtime of its own; all leave at the end."""
+    started: list[tuple[Agent, SteeredExecutor]] = []
+    key = SecretStr(served.key("worker"))
+
+    def start(name: str, runtime: SteeredExecutor, **settings: Any) -> Agent:
+        chosen = {
+            "server_url": served.url,
+            "api_key": key,
+            "worker_name": name,
+            "state_dir": tmp_path / name,
+            "max_concurrent_prompts": 4,
+        }
+        agent = Agent(WorkerSettings(**(chosen | LADDER | settings)), [runtime])
+        started.append((agent, runtime))
+        agent.start()
+        return agent
+
+    yield start
+    for agent, runtime in started:
+        runtime.let_all()
+        agent.on_signal()
+        assert agent.join(20)
+
+
+@pytest.fixture
+def sdk(served: Served) -> Iterator[OpenAI]:
+    with served.client(served.key("submit")) as found:
+        yield found
+
+
+def submit(sdk: OpenAI, served: Served, count: int) -> Batch:
+    file = sdk.files.create(file=("in.jsonl", rows(count, model="fake")), purpose="batch")
+    batch = sdk.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    do_control_work(served)
+    return batch
+
+
+def ended(sdk: OpenAI, served: Served, batch_id: str) -> Batch:
+    """Do the control side's work until the batch has ended."""
+    deadline = time.monotonic() + 20
+    while True:
+        do_control_work(served)
+        batch = sdk.batches.retrieve(batch_id)
+        if batch.status in {"completed", "failed", "expired", "cancelled"}:
+            return batch
+        assert time.monotonic() < deadline, batch
+        time.sleep(0.05)
+
+
+def content(sdk: OpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in sdk.files.content(file_id).content.splitlines()] if file_id else []
+
+
+def test_a_batch_runs_to_its_end(served: Served, sdk: OpenAI, start_worker: StartWorker) -> None:
+    runtime = SteeredExecutor()
+    runtime.let_all()
+    start_worker("gpu-1", runtime)
+    batch = ended(sdk, served, submit(sdk, served, 50).id)
+    assert batch.status == "completed", batch
+    assert batch.request_counts is not None
+    assert (batch.request_counts.total, batch.request_counts.completed) == (50, 50)
+    assert [line["custom_id"] for line in content(sdk, batch.output_file_id)] == [f"row-{n}" for n in range(50)]
+    assert sorted(runtime.started) == list(range(50))
+
+
+def test_a_cancel_cuts_what_runs_and_keeps_what_is_finished(
+    served: Served, sdk: OpenAI, start_worker: StartWorker
+) -> None:
+    runtime = SteeredExecutor()
+    start_worker("gpu-1", runtime)
+    batch = submit(sdk, served, 20)
+    runtime.wait(lambda: len(runtime.running) == 4)
+    runtime.let(0, 1)
+    runtime.wait(lambda: len(runtime.started) == 6)
+    sdk.batches.cancel(batch.id)
+    runtime.wait(lambda: len(runtime.cut) == 4)
+    batch = ended(sdk, served, batch.id)
+    assert batch.status == "cancelled"
+    assert [line["custom_id"] for line in content(sdk, batch.output_file_id)] == ["row-0", "row-1"]
+    assert len(content(sdk, batch.error_file_id)) == 18
+
+
+def test_a_drained_worker_s_rows_are_finished_by_another(
+    served: Served, sdk: OpenAI, start_worker: StartWorker
+) -> None:
+    first, second = SteeredExecutor(), SteeredExecutor()
+    second.let_all()
+    leaving = start_worker("gpu-1", first)
+    batch = submit(sdk, served, 16)
+    first.wait(lambda: len(first.running) == 4)
+    leaving.on_signal()
+    first.let_all()
+    assert leaving.join(20)
+    start_worker("gpu-2", second)
+    batch = ended(sdk, served, batch.id)
+    assert batch.status == "completed"
+    assert [line["custom_id"] for line in content(sdk, batch.output_file_id)] == [f"row-{n}" for n in range(16)]
+    assert sorted(first.finished + second.finished) == list(range(16))
+
+
+def test_two_workers_share_one_batch_and_no_row_runs_twice(
+    served: Served, sdk: OpenAI, start_worker: StartWorker
+) -> None:
+    runtimes = [SteeredExecutor(), SteeredExecutor()]
+    for number, runtime in enumerate(runtimes):
+        start_worker(f"gpu-{number}", runtime)
+    batch = submit(sdk, served, 64)
+    for runtime in runtimes:
+        runtime.wait(lambda runtime=runtime: len(runtime.running) == 4)  # type: ignore[misc]
+    for runtime in runtimes:
+        runtime.let_all()
+    batch = ended(sdk, served, batch.id)
+    assert batch.status == "completed"
+    assert sorted(runtimes[0].finished + runtimes[1].finished) == list(range(64))
+
+
+def test_a_second_worker_of_a_name_that_is_held_is_turned_away(
+    served: Served, start_worker: StartWorker, tmp_path: Path
+) -> None:
+    start_worker("gpu-1", SteeredExecutor())
+    with pytest.raises(SystemExit):
+        start_worker("gpu-1", SteeredExecutor(), state_dir=tmp_path / "elsewhere")
+    with pytest.raises(SystemExit):
+        start_worker("gpu-3", SteeredExecutor(), pool="no-such-pool")
