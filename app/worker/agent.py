@@ -19,7 +19,7 @@ from app.client.errors import ControlPlaneError, Dismissed
 from app.domain.workers import Activity, ByeReason, Phase, Transport
 from app.schemas.workers import Bye, HeartbeatAnswer, Hello, Welcome
 from app.schemas.workers import Heartbeat as Beat
-from app.worker import host, introduction, signals
+from app.worker import introduction, signals
 from app.worker.clock import Clock, boottime
 from app.worker.door import Door
 from app.worker.drain import Drain
@@ -33,6 +33,7 @@ from app.worker.permits import Permits
 from app.worker.probes import Probes
 from app.worker.prompt_size import PromptSize
 from app.worker.runtimes import Runtimes
+from app.worker.sampler import Sampler
 from app.worker.selfstop import SelfStop
 from app.worker.shares import Shares
 from app.worker.spool import Spool
@@ -115,6 +116,7 @@ class Agent:
         self._parts.callback(self._runtimes.close)
         self._runtimes.probe()
         fixed = settings.max_concurrent_prompts
+        self._sampler = Sampler(self._state.path)
         self._permits = Permits(1)
         self._size = PromptSize(self._permits, self._clock, fixed=None if fixed == "auto" else fixed)
         self._size.runtimes_changed(self._runtimes.known_slots)
@@ -187,7 +189,13 @@ class Agent:
             self._runtimes, clock, on_change=self._runtimes_changed, on_gone=lambda: self._wind_down(_NO_RUNTIME)
         )
         self._sender = SpoolSender(self._spool, self._plane)
-        self._loops: list[Loop] = [self._heartbeat, SelfStop(self._held), self._probes, self._sender]
+        self._loops: list[Loop] = [
+            self._heartbeat,
+            SelfStop(self._held),
+            self._probes,
+            self._sampler,
+            self._sender,
+        ]
 
     # --- what others ask of it
 
@@ -244,7 +252,7 @@ class Agent:
             leases=listing.leases,
             unstarted=listing.unstarted,
             spooled=listing.spooled,
-            sample=host.sample(self._state.path),
+            sample=self._sampler.latest,
             runtimes=self._runtimes.infos() if with_facts else None,
         )
 

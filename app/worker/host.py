@@ -17,7 +17,10 @@ def hostname() -> str:
 
 
 def sample(directory: Path) -> HostSample:
-    """Look at load, memory, the disk of `directory`, and every GPU that NVML shows."""
+    """Look at load, memory, the disk of `directory`, and every GPU that NVML shows.
+
+    May take long where a driver or a file system hangs: a heartbeat asks a Sampler instead.
+    """
     memory = psutil.virtual_memory()
     return HostSample(
         load1=os.getloadavg()[0],

@@ -129,7 +129,7 @@ def test_a_beat_says_phase_leases_and_runtimes(
     assert first["runtimes"][0]["models"] == ["fake"]
     assert (last["phase"], last["activity"], last["current_invocations"]) == ("ready", "busy", 2)
     assert (last["leases"], last["unstarted"]) == ([1, 2], [2])
-    assert last["sample"]["cpus"] >= 1
+    assert any((call.body["sample"] or {}).get("cpus") for call in plane.called("heartbeat"))
     assert last["runtimes"] is None  # nothing changed, and half a minute has not passed
 
 

@@ -1,0 +1,151 @@
+"""`celery -A app worker -Q gpu` as a process: real broker, real signals; the control plane is a fake on a socket."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from celery import Celery
+from pytest_celery import CeleryBrokerCluster
+from redis import Redis
+
+from tests.fakes.control_plane import FakeControlPlane, refusal, rows
+from tests.process_nodes import BrokerContainer, ProcessContainer
+
+Until = Callable[..., None]
+SLOW = "fake:?latency_ms=60000"
+
+
+@pytest.fixture
+def plane() -> Iterator[FakeControlPlane]:
+    with FakeControlPlane() as found:
+        yield found
+
+
+@pytest.fixture
+def broker(celery_broker_cluster: CeleryBrokerCluster) -> BrokerContainer:
+    container: BrokerContainer = celery_broker_cluster[0].container
+    return container
+
+
+@pytest.fixture
+def start(
+    plane: FakeControlPlane, broker: BrokerContainer, tmp_path: Path
+) -> Iterator[Callable[..., ProcessContainer]]:
+    """Start the plain command; the settings come from the environment."""
+    started: list[ProcessContainer] = []
+
+    def begin(runtime: str = "fake:", **settings: str) -> ProcessContainer:
+        container = ProcessContainer(
+            "gpu-1",
+            [sys.executable, "-m", "celery", "-A", "app", "worker", "-Q", "gpu"],
+            folder=tmp_path,
+            ready=lambda found: "Connected to" in found.logs() and " ready." in found.logs(),
+        )
+        chosen = {
+            "server_url": plane.url,
+            "api_key": "gk-test",
+            "broker_url": broker.celeryconfig["url"],
+            "worker_name": "gpu-1",
+            "state_dir": str(tmp_path / "state"),
+            "runtime": "fake",
+            "runtime_url": runtime,
+            "max_concurrent_prompts": "4",
+        }
+        container.celeryconfig = {"env": {f"GPUYARD_{k.upper()}": v for k, v in (chosen | settings).items()}}
+        started.append(container)
+        container.start()
+        return container
+
+    yield begin
+    for container in started:
+        container.teardown()
+
+
+def exit_code(container: ProcessContainer, seconds: float = 30) -> int:
+    assert container._process is not None
+    return container._process.wait(seconds)
+
+
+def test_a_message_brings_work_and_sigterm_a_good_end(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer], celery_setup_app: Celery
+) -> None:
+    plane.timing |= {"renew_seconds": 60.0}
+    worker = start()
+    plane.give_batch(list(rows(8)))
+    celery_setup_app.send_task("run_batch", args=["batch_1"], queue="gpu")
+    plane.wait(lambda: len(plane.stored) == 8)
+    os.kill(worker.pid, signal.SIGTERM)
+    assert exit_code(worker) == 0, worker.logs()
+    assert [call.body["reason"] for call in plane.called("bye")] == ["signal"]
+
+
+def test_a_busy_worker_leaves_the_next_message_in_the_queue(
+    plane: FakeControlPlane,
+    start: Callable[..., ProcessContainer],
+    celery_setup_app: Celery,
+    redis: Redis,
+    until: Until,
+) -> None:
+    worker = start(SLOW)
+    plane.give_batch(list(rows(8)), shard_rows=8)
+    celery_setup_app.send_task("run_batch", args=["batch_1"], queue="gpu")
+    until(lambda: "Canceling queue gpu" in worker.logs())
+    celery_setup_app.send_task("run_batch", args=["batch_2"], queue="gpu")
+    beats = len(plane.called("heartbeat"))
+    plane.wait(lambda: len(plane.called("heartbeat")) > beats + 5)
+    assert redis.llen("gpu") == 1
+
+
+def test_a_stop_over_the_broker_is_asked_of_the_control_plane_at_once(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer], celery_setup_app: Celery
+) -> None:
+    plane.timing |= {"renew_seconds": 60.0}
+    start(SLOW)
+    plane.give_batch(list(rows(4)))
+    celery_setup_app.send_task("run_batch", args=["batch_1"], queue="gpu")
+    plane.wait(lambda: plane.leases)
+    with plane.changed:
+        plane.leases[1].state = "stopping"
+    celery_setup_app.control.broadcast("gpuyard_stop", arguments={"batch_id": "batch_1"})
+    plane.wait(lambda: plane.states() == {1: "released"}, 2)
+
+
+def test_a_worker_whose_broker_is_frozen_still_beats_and_still_ends(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer], broker: BrokerContainer
+) -> None:
+    worker = start()
+    os.kill(broker.pid, signal.SIGSTOP)
+    beats = len(plane.called("heartbeat"))
+    plane.wait(lambda: len(plane.called("heartbeat")) > beats + 5)
+    os.kill(worker.pid, signal.SIGTERM)
+    plane.wait(lambda: plane.called("bye"))
+    assert exit_code(worker) == 0, worker.logs()
+
+
+def test_a_dismissed_worker_exits_1(plane: FakeControlPlane, start: Callable[..., ProcessContainer]) -> None:
+    plane.give_batch(list(rows(4)))
+    worker = start(SLOW)
+    plane.wait(lambda: plane.leases)
+    plane.next("heartbeat", refusal(401, "invalid_api_key", "this key was revoked"))
+    assert exit_code(worker) == 1
+    assert "this key was revoked" in worker.logs()
+
+
+def test_a_worker_that_is_refused_at_hello_exits_1(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer]
+) -> None:
+    plane.next("register", refusal(409, "name_taken", "another worker lives under this name"))
+    with pytest.raises(AssertionError, match="another worker lives under this name"):
+        start()
+
+
+def test_a_remote_shutdown_says_bye_too(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer], celery_setup_app: Celery
+) -> None:
+    worker = start()
+    celery_setup_app.control.shutdown()
+    assert exit_code(worker) == 0, worker.logs()
+    assert len(plane.called("bye")) == 1
