@@ -20,6 +20,7 @@ from executors.base import ExecutorUnavailable
 from executors.http_client import ClientClosed, HttpClient
 from executors.http_wire import Unreachable
 from executors.runtimes.openai_compatible import OpenAICompatibleExecutor
+from executors.runtimes.openmp import OpenMP
 from executors.settings import ExecutorSettings
 
 MODEL_ALIAS = "smollm2-135m-instruct"
@@ -117,6 +118,7 @@ class _Child:
     """The server process. It ends by itself when this process does: see local_server."""
 
     def __init__(self, command: list[str]) -> None:
+        self._openmp = OpenMP()
         # A session of its own: a Ctrl-C in the terminal is the worker's to handle, which lets rows finish first.
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             command,
@@ -124,6 +126,7 @@ class _Child:
             stdout=subprocess.PIPE,
             start_new_session=True,
             cwd=Path(__file__).parents[2],
+            env=self._openmp.environment,
         )
         self._said = b""
         if self._process.stdout:
@@ -155,3 +158,4 @@ class _Child:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
+        self._openmp.close()
