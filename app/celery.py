@@ -21,6 +21,7 @@ from app.celery_base import (
 )
 from app.worker import current
 from app.worker.bootstep import AgentStep
+from config.logging import configure
 from config.settings import CelerySettings, WorkerSettings, load
 from config.sources import SettingsError
 
@@ -54,6 +55,8 @@ class GpuWorker(QuietWorker):
             settings = load(WorkerSettings, cli={**given, **broker_option(), "pool": names[0] if names else None})
         except SettingsError as error:
             raise SystemExit(f"gpuyard: {error}") from None
+        # Celery sets logging up only in its own start, and the agent has things to say (and keys to hide) before.
+        configure("worker", level=settings.log_level, as_json=settings.log_json)
         from app.worker.agent import Agent  # noqa: PLC0415 - beat and Flower load this module and run no jobs
 
         agent = current.install(Agent(settings))

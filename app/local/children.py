@@ -74,11 +74,10 @@ class Child:
         return self._process is None
 
     def stop(self, *, within_seconds: float | None = None) -> None:
-        """Ask it to end; `stopped` kills its group when it did not in time. Asked again, only the time changes."""
+        """Ask it to end; `stopped` kills its group when it did not in time. Asked again, it is to hurry."""
         seconds = self.part.stop_seconds if within_seconds is None else within_seconds
-        first = self._kill_at is None
         self._kill_at = time.monotonic() + seconds
-        if self._process is not None and first:
+        if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
 
     def stopped(self) -> bool:

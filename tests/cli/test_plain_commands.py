@@ -1,5 +1,6 @@
 """`celery -A app worker -Q gpu` as an owner of a GPU machine types it, beside a running installation."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -91,3 +92,28 @@ def test_what_cannot_work_ends_with_one_line(
     assert process.returncode == 1
     assert line in output
     assert "Traceback" not in output
+
+
+def test_what_the_agent_says_before_celery_starts_has_the_one_format_too(
+    ready: dict[str, Any], celery: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = celery(
+        *(
+            "worker",
+            "-Q",
+            "gpu",
+            "--runtime",
+            "no-such-runtime",
+            "--server-url",
+            ready["url"],
+            "--api-key",
+            "gk-abcdefgh",
+        ),
+        GPUYARD_BROKER_URL=ready["broker_url"],
+        GPUYARD_LOG_JSON="true",
+    )
+    output, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    refusal = next(json.loads(line) for line in output.splitlines() if "worker.refused" in line)
+    assert (refusal["process"], refusal["level"]) == ("worker", "error")

@@ -12,6 +12,20 @@ from app.local.guard import Guard
 
 Until = Callable[..., None]
 DEAF = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+# As a GPU worker does: the first signal drains, the second ends.
+DRAINS = """
+import signal, sys, time
+asked = 0
+def ask(*_):
+    global asked
+    asked += 1
+    print("draining", flush=True)
+    if asked == 2:
+        sys.exit(3)
+signal.signal(signal.SIGTERM, ask)
+print("up", flush=True)
+time.sleep(60)
+"""
 WITH_A_CHILD = (
     "import subprocess,sys,time; p=subprocess.Popen(['sleep','60']); print(p.pid, flush=True); time.sleep(60)"
 )
@@ -84,6 +98,18 @@ def test_a_child_that_ignores_its_end_is_killed_with_its_group(
     until(part.stopped)
 
     assert part.last_exit == -signal.SIGKILL
+
+
+def test_a_child_that_is_asked_again_hears_it_again(child: Callable[..., Child], until: Until) -> None:
+    part = child(DRAINS)
+    until(lambda: "up" in part.last_lines())
+    part.stop()
+    until(lambda: "draining" in part.last_lines())
+    assert not part.stopped()
+
+    part.stop(within_seconds=20)
+    until(part.stopped, seconds=5)
+    assert part.last_exit == 3
 
 
 def test_what_a_dead_child_leaves_in_its_group_goes_with_it(
