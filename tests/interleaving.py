@@ -119,3 +119,26 @@ def held(
         doer.thread.join(SECONDS)
         event.remove(store.engine, "before_cursor_execute", point.on_statement)
         event.remove(store.engine, "commit", point.on_commit)
+
+
+class Crash(BaseException):
+    """The process is gone, as far as the work at hand is concerned."""
+
+
+@contextmanager
+def crashing(store: Store, *, at_statement: int) -> Iterator[list[str]]:
+    """Break this thread's work before its n-th statement (from 1); gives the statements that were met."""
+    thread = threading.current_thread()
+    met: list[str] = []
+
+    def on_statement(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if threading.current_thread() is thread:
+            met.append(statement)
+            if len(met) == at_statement:
+                raise Crash
+
+    event.listen(store.engine, "before_cursor_execute", on_statement)
+    try:
+        yield met
+    finally:
+        event.remove(store.engine, "before_cursor_execute", on_statement)
