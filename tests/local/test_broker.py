@@ -38,9 +38,11 @@ class Started:
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Started]:
     broker = Started(local_broker(tmp_path))
-    broker.start()
-    yield broker
-    broker.kill()
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.kill()
 
 
 def test_a_killed_broker_comes_back_with_what_it_had(started: Started) -> None:
