@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -105,6 +106,9 @@ def _serve(settings: ServerSettings) -> int:
             log_config=None,
         )
     )
+    # uvicorn stops gently at either signal and then raises it again, for whoever had it before.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     server.run()
     return 0 if server.started else 1
 

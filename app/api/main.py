@@ -80,8 +80,7 @@ def begin(yard: Yard, settings: ServerSettings) -> None:
     if settings.bootstrap_token is not None:
         beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())
     declared = {name: _declared(name, pool) for name, pool in settings.pools.items()}
-    named = next((name for name, pool in settings.pools.items() if pool.default), settings.pool)
-    beginnings.declare_pools(yard, declared, default=named)
+    beginnings.declare_pools(yard, declared, default=yard.default_pool)
 
 
 def _declared(name: str, pool: PoolSettings) -> NewPool:

@@ -33,7 +33,7 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
             max_attempts=settings.max_attempts,
             max_losses=settings.max_losses,
         ),
-        default_pool=settings.pool,
+        default_pool=default_pool(settings),
         bells=bells or Silence(),
     )
 
@@ -43,3 +43,8 @@ def periods(settings: ServerSettings) -> dict[str, float]:
     return {
         name: settings.retention_sweep_seconds if name == "retention" else settings.sweep_seconds for name in SWEEPS
     }
+
+
+def default_pool(settings: ServerSettings) -> str:
+    """Name the pool that a stock SDK call goes to: the one declared as the default, else `pool`."""
+    return next((name for name, pool in settings.pools.items() if pool.default), settings.pool)

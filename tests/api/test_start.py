@@ -1,0 +1,156 @@
+"""Starting the API as a process: what it makes, what it refuses, and what it says (DESIGN 2)."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlmodel import select
+
+from app.api.main import begin
+from app.db import schema
+from app.db.store import Store
+from app.db.tables import Org, Pool
+from app.services import beginnings
+from app.services.opening import open_yard
+from config.settings import ServerSettings
+from tests.databases import Databases
+from tests.migrated import migrate
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 30.0
+
+
+def gpuyard(database_url: str, folder: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
+    environment |= {"GPUYARD_DATABASE_URL": database_url, "GPUYARD_DATA_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", *arguments],
+        env=environment | more,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(database_url: str, folder: Path, *arguments: str, **more: str) -> tuple[int, str, str]:
+    process = gpuyard(database_url, folder, *arguments, **more)
+    out, err = process.communicate(timeout=START_SECONDS)
+    return process.returncode, out, err
+
+
+@contextmanager
+def serve(database_url: str, folder: Path, *arguments: str, **more: str) -> Iterator[tuple[str, list[str]]]:
+    """Run `gpuyard serve` on a free port; gives its URL and the lines it printed."""
+    process = gpuyard(database_url, folder, "serve", "--port", "0", *arguments, **more)
+    try:
+        assert process.stderr is not None
+        deadline = time.monotonic() + START_SECONDS
+        url = None
+        while url is None:
+            assert time.monotonic() < deadline
+            line = process.stderr.readline()
+            assert line, f"the API ended at its start: {process.stdout.read() if process.stdout else ''}"
+            found = re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
+            url = found[1] if found else None
+        printed: list[str] = []
+        yield url, printed
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=START_SECONDS)
+        assert process.returncode == 0
+    printed.extend(out.splitlines())
+
+
+def test_migrate_makes_the_schema_and_init_prints_the_first_key_once(
+    sqlite_databases: Databases, tmp_path: Path
+) -> None:
+    url = sqlite_databases.empty()
+    code, out, _ = run(url, tmp_path, "migrate")
+    assert (code, out.strip()) == (0, f"gpuyard: the schema is at revision {schema.head()}")
+    with serve(url, tmp_path, "--init") as (_, printed):
+        pass
+    key = re.search(r"gk-\S{43}", "\n".join(printed))
+    assert key is not None
+    with serve(url, tmp_path, "--init") as (base, again):
+        answer = httpx.get(f"{base}/v1/tokens", headers={"authorization": f"Bearer {key[0]}"})
+        assert [token["name"] for token in answer.json()["data"]] == [beginnings.FIRST_KEY]
+        assert answer.json()["data"][0]["last_used_at"] is None
+    assert "gk-" not in "\n".join(again)
+    store = Store(url)
+    with store.read() as session:
+        assert session.exec(select(Org.operator)).all() == [True]
+    store.close()
+
+
+def test_the_last_use_of_a_key_is_stored_when_the_server_stops(sqlite_databases: Databases, tmp_path: Path) -> None:
+    url, auth = sqlite_databases.copy_of(migrate), {"authorization": "Bearer gk-boot"}
+    for expected in (False, True):
+        with serve(url, tmp_path, GPUYARD_BOOTSTRAP_TOKEN="gk-boot") as (base, _):  # noqa: S106 - a test's key
+            (token,) = httpx.get(f"{base}/v1/tokens", headers=auth).json()["data"]
+            assert (token["last_used_at"] is not None) is expected
+
+
+@pytest.mark.parametrize("broken", ["empty", "newer"])
+def test_another_schema_is_not_served_and_the_command_is_named(
+    sqlite_databases: Databases, tmp_path: Path, broken: str
+) -> None:
+    url = sqlite_databases.empty() if broken == "empty" else sqlite_databases.copy_of(migrate)
+    if broken == "newer":
+        store = Store(url)
+        with store.begin() as session:
+            session.connection().exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        store.close()
+    code, _, err = run(url, tmp_path, "serve", "--port", "0")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert ("gpuyard migrate" if broken == "empty" else "pip install --upgrade") in err
+
+
+def test_a_setting_that_cannot_be_is_one_line(sqlite_databases: Databases, tmp_path: Path) -> None:
+    code, _, err = run(sqlite_databases.empty(), tmp_path, "serve", "--host", "0.0.0.0")  # noqa: S104 - refused
+    assert code == 1
+    assert "tls" in err
+    assert "Traceback" not in err
+
+
+def test_a_bootstrap_key_counts_only_while_there_is_none(database_url: str, tmp_path: Path) -> None:
+    migrate(database_url)
+    for key in ("gk-first", "gk-second"):
+        settings = ServerSettings(database_url=database_url, data_dir=tmp_path, bootstrap_token=key)
+        yard = open_yard(settings)
+        begin(yard, settings)
+        with yard.store.read() as session:
+            assert len(session.exec(select(Org)).all()) == 1
+        made = beginnings.first_key(yard, "gk-third")
+        assert made is False
+        yard.store.close()
+
+
+def test_the_pools_of_the_settings_are_made_and_what_they_leave_out_stays(database_url: str, tmp_path: Path) -> None:
+    migrate(database_url)
+
+    def start(**pools: dict[str, object]) -> dict[str, Pool]:
+        settings = ServerSettings.model_validate({"database_url": database_url, "data_dir": tmp_path, "pools": pools})
+        yard = open_yard(settings)
+        begin(yard, settings)
+        assert yard.default_pool == ("big" if pools["big"].get("default") else "gpu")
+        with yard.store.read() as session:
+            found = {pool.name: pool for pool in session.exec(select(Pool)).all()}
+        yard.store.close()
+        return found
+
+    first = start(big={"batches": 2, "max_load": 1.5})
+    assert set(first) == {"gpu", "big"}
+    assert (first["big"].slots, first["big"].max_load, first["gpu"].is_default) == ({"batches": 2}, 1.5, True)
+    second = start(big={"default": True, "min_memory_gb": 4})
+    assert (second["big"].max_load, second["big"].min_memory_gb) == (1.5, 4)
+    assert {name: pool.is_default for name, pool in second.items()} == {"gpu": False, "big": True}
