@@ -82,7 +82,7 @@ class _Screen:
     def __call__(self, batch: Batch) -> None:
         counts = batch["request_counts"]
         self._bar.update(self._task, completed=done(batch), total=counts["total"] or None)
-        words = Text(f"{batch['status']} ", style="bold")
+        words = Text().append(f"{batch['status']} ", style="bold")
         if counts["failed"]:
             words.append(f"{counts['failed']} failed ", style="red")
         words.append(clean(note(batch)))
