@@ -55,7 +55,7 @@ def list_pools(as_json: Json = False) -> None:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Letters, digits, `-` and `_`: it names a queue, too.")],
+    name: Annotated[str, typer.Argument(help="Lower-case letters, digits and hyphens: it names a queue, too.")],
     private: Annotated[bool, typer.Option("--private", help="For your own org only.")] = False,
     slots: Slots = None,
     max_load: MaxLoad = None,

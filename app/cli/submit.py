@@ -70,13 +70,17 @@ def see_through(api: PublicApi, batch_id: str, output: str | None, *, as_json: b
 
 def finish(api: PublicApi, batch: dict[str, Any], output: str | None) -> None:
     """Say how a batch ended, and write its results when it has any."""
-    if output is not None and batch["status"] != "failed":
-        results.write_whole(api, batch, output)
     say(batch_text.ending(batch))
     for line in batch_text.errors(batch):
         say(f"  {line}")
-    if output is not None and batch["status"] == "failed":
-        say(f"{output} was not written: nothing of this batch ran")
+    if output is None:
+        return
+    if batch["status"] == "failed":
+        say(f"{output} is not written: nothing of this batch ran")
+        return
+    lines = results.write_whole(api, batch, output)
+    if output != results.STDOUT:
+        say(f"{output}: {lines} lines")
 
 
 def pairs(given: list[str]) -> dict[str, str]:

@@ -26,9 +26,12 @@ class Readiness:
 def look(yard: Yard) -> Readiness:
     """Ask the database, its schema and the store of contents."""
     found = Readiness()
-    found.parts["database"] = _try(lambda: _sweep_ages(yard, found))
+    found.parts["database"] = _try(lambda: _connect(yard))
     found.parts["schema"] = _try(lambda: schema.check(yard.store))
     found.parts["blobs"] = _try(lambda: _write_and_delete(yard))
+    if found.parts["schema"] == "ok":
+        # Of another schema the table may not be there, which is no fault of the database.
+        found.parts["database"] = _try(lambda: _sweep_ages(yard, found))
     return found
 
 
@@ -38,6 +41,11 @@ def _try(part: Callable[[], None]) -> str:
     except (DatabaseUnavailable, SchemaMismatch, BlobError) as error:
         return str(error)
     return "ok"
+
+
+def _connect(yard: Yard) -> None:
+    with yard.store.read() as session:
+        yard.store.now(session)
 
 
 def _sweep_ages(yard: Yard, found: Readiness) -> None:

@@ -1,11 +1,22 @@
-"""One installation a module, and waiting with a bound."""
+"""Installations: one a module for `up` itself, one for all commands; and waiting with a bound."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.commands import Commands
+from tests.fakes.public_api import FakePublicApi
 from tests.installation import Installation
+
+RUNTIMES = (
+    "fake:?models=quick",
+    "fake:?models=slow&latency_ms=250&slots=2",
+    "fake:?models=broken&fail_every=2&fail_status=500",
+)
+"""One model each: `quick`, `slow`, and one that answers every second row with an error."""
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +26,35 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     if made.process is not None and made.process.poll() is None:
         made.process.kill()
         made.process.wait()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """A whole installation that runs as long as the commands' tests do."""
+    made = Installation(tmp_path_factory.mktemp("served"))
+    made.up(*(part for url in RUNTIMES for part in ("--runtime-url", url)))
+    yield made
+    made.stop(signal.SIGINT)
+
+
+@pytest.fixture
+def yard(served: Installation, tmp_path: Path) -> Commands:
+    """Commands that know the installation by two settings, as a user's machine does."""
+    ready = served.ready()
+    return Commands(tmp_path, {"GPUYARD_SERVER_URL": ready["url"], "GPUYARD_API_KEY": ready["api_key"]})
+
+
+@pytest.fixture
+def api() -> Iterator[FakePublicApi]:
+    """A server that says what the test wants."""
+    with FakePublicApi() as found:
+        yield found
+
+
+@pytest.fixture
+def told(api: FakePublicApi, tmp_path: Path) -> Commands:
+    """Commands that talk to `api`."""
+    return Commands(tmp_path, {"GPUYARD_SERVER_URL": api.url, "GPUYARD_API_KEY": "gk-any"})
 
 
 @pytest.fixture

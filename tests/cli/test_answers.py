@@ -1,0 +1,193 @@
+"""What every command keeps to: one JSON document, one line for an error, nothing a terminal would obey."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Commands, rows
+from tests.fakes.public_api import FakePublicApi, Says, batch
+
+LISTS = {"batch": "/v1/batches", "worker": "/v1/workers"}
+EMPTY = Says({"object": "list", "data": [], "has_more": False})
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_a_list_of_nothing_is_an_empty_document_or_a_hint(api: FakePublicApi, told: Commands, group: str) -> None:
+    api.says(f"GET {LISTS[group]}", EMPTY)
+
+    assert told.run(group, "list", "--json").document == []
+    said = told.run(group, "list")
+    assert (said.code, said.out) == (0, "")
+    assert said.err.startswith("no ")
+
+
+def test_a_server_that_is_not_there_is_one_line_that_names_it(tmp_path: Path) -> None:
+    nowhere = Commands(tmp_path, {"GPUYARD_SERVER_URL": "http://127.0.0.1:1", "GPUYARD_API_KEY": "gk-any"})
+    done = nowhere.run("batch", "list", "--json")
+
+    assert (done.code, done.out) == (1, "")
+    assert len(done.err.splitlines()) == 1
+    for word in ("http://127.0.0.1:1", "gpuyard up", "gpuyard doctor"):
+        assert word in done.err
+
+
+def test_without_a_server_the_two_settings_are_named(tmp_path: Path) -> None:
+    done = Commands(tmp_path).run("batch", "list")
+
+    assert done.code == 1
+    assert "GPUYARD_SERVER_URL" in done.err
+
+
+@pytest.mark.parametrize("body", [b"<html>gateway</html>", b"\xff"])
+def test_what_is_no_answer_of_the_api_is_one_line(api: FakePublicApi, told: Commands, body: bytes) -> None:
+    api.says("GET /v1/pools", Says(body, 502))
+    done = told.run("pool", "list")
+
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+
+
+def test_names_from_outside_cannot_write_to_the_terminal(api: FakePublicApi, told: Commands) -> None:
+    evil = "\x1b]0;owned\x07\r\nmore[bold]x"
+    api.says("GET /v1/batches/batch_b", Says(batch(metadata={"k": evil}, model=evil)))
+    api.says("GET /v1/orgs", Says({"data": [{"id": "org_1", "operator": False, "name": evil}], "has_more": False}))
+
+    for done in (told.run("batch", "show", "batch_b"), told.run("org", "list", COLUMNS="80")):
+        assert done.code == 0
+        assert not set("\x1b\x07\r") & set(done.out)
+        assert "[bold]" in done.out.replace("\n", "").replace(" ", "")
+
+
+def test_a_narrow_terminal_gets_lines_instead_of_columns(api: FakePublicApi, told: Commands) -> None:
+    listed = {"data": [batch(gpuyard={"waiting_reason": "no worker"})], "has_more": False}
+    api.says("GET /v1/batches", Says(listed))
+    done = told.run("batch", "list", COLUMNS="40")
+
+    assert [line.split()[0] for line in done.out.splitlines()[:3]] == ["batch", "status", "rows"]
+    assert "waits: no worker" in done.out
+
+
+def test_a_reader_that_leaves_early_is_no_error(api: FakePublicApi, told: Commands) -> None:
+    lines = b'{"custom_id": "x"}\n' * 100_000
+    api.says("GET /v1/batches/batch_b", Says(batch(total=100_000)))
+    api.says("GET /v1/batches/batch_b/results", Says(lines))
+    done = told.shell(f"{' '.join(told.argv)} batch results batch_b | head -n 1")
+
+    assert (done.out, done.err) == ('{"custom_id": "x"}\n', "")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("missing.jsonl", None, "cannot read missing.jsonl: No such file"),
+        ("empty.jsonl", b"", "is empty"),
+        ("binary.jsonl", bytes(range(256)) * 50, "no row of a batch"),
+        ("deep.jsonl", b"[" * 100_000, "no row of a batch"),
+    ],
+)
+def test_what_is_no_input_is_not_sent(
+    api: FakePublicApi, told: Commands, name: str, content: bytes | None, says: str
+) -> None:
+    if content is not None:
+        (told.home / name).write_bytes(content)
+    done = told.run("submit", name)
+
+    assert (done.code, done.out) == (1, "")
+    assert says in done.err
+    assert api.calls == []
+
+
+@pytest.mark.parametrize("output", ["nowhere/out.jsonl", "in.jsonl"])
+def test_a_place_that_results_cannot_go_to_is_refused_before_anything_is_sent(
+    api: FakePublicApi, told: Commands, output: str
+) -> None:
+    (told.home / "in.jsonl").write_bytes(rows(1))
+    done = told.run("submit", "in.jsonl", "-o", output)
+
+    assert done.code == 2
+    assert api.calls == []
+
+
+def test_results_whose_connection_breaks_are_fetched_again_and_appear_whole(api: FakePublicApi, told: Commands) -> None:
+    lines = b"".join(b'{"custom_id": "%d"}\n' % number for number in range(3))
+    api.says("GET /v1/batches/batch_b", Says(batch()))
+    api.says("GET /v1/batches/batch_b/results", Says(lines[:25], declared=len(lines)), Says(lines))
+    done = told.run("batch", "results", "batch_b", "-o", "out.jsonl")
+
+    assert done.code == 0, done.err
+    assert (told.home / "out.jsonl").read_bytes() == lines
+
+
+def test_results_that_stay_short_leave_what_was_there(api: FakePublicApi, told: Commands) -> None:
+    (told.home / "out.jsonl").write_text("before")
+    api.says("GET /v1/batches/batch_b", Says(batch()))
+    api.says("GET /v1/batches/batch_b/results", Says(b'{"custom_id": "1"}\n'))
+    done = told.run("batch", "results", "batch_b", "-o", "out.jsonl")
+
+    assert done.code == 1
+    assert "1 of 3 results" in done.err
+    assert {path.name for path in told.home.iterdir() if path.is_file()} == {"out.jsonl"}
+    assert (told.home / "out.jsonl").read_text() == "before"
+
+
+def test_a_watch_outlives_a_server_that_is_away_for_a_moment(api: FakePublicApi, told: Commands) -> None:
+    away = Says({"error": {"message": "starting", "code": "unavailable"}}, 503, {"retry-after": "1"})
+    api.says(
+        "GET /v1/batches/batch_b", Says(batch("in_progress", completed=1)), *[away] * 6, Says(batch(completed_at=61))
+    )
+    done = told.run("batch", "watch", "batch_b")
+
+    assert done.code == 0, done.err
+    assert "completed in 1m 00s: 3 rows, 3 answered" in done.err
+
+
+def test_watching_as_json_prints_the_batch_at_each_change_and_its_end_last(api: FakePublicApi, told: Commands) -> None:
+    runs = Says(batch("in_progress", completed=1))
+    api.says("GET /v1/batches/batch_b", Says(batch("in_progress", completed=0)), runs, runs, Says(batch()))
+    done = told.run("batch", "watch", "batch_b", "--json")
+
+    looks = [json.loads(line) for line in done.out.splitlines()]
+    assert done.code == 0
+    assert [look["request_counts"]["completed"] for look in looks] == [0, 1, 3]
+
+
+def test_on_a_terminal_a_bar_moves_and_only_the_end_stays(api: FakePublicApi, told: Commands) -> None:
+    api.says("GET /v1/batches/batch_b", Says(batch("in_progress", completed=1)), Says(batch()))
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*told.argv, "batch", "watch", "batch_b"],
+        env=told.environment(TERM="xterm"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 30)[0]:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+
+    assert process.wait(timeout=30) == 0
+    assert "1/3" in shown.decode()
+    assert "3 rows, 3 answered" in shown.decode().rpartition("\x1b[2K")[2]
+
+
+def test_help_says_the_exit_codes(told: Commands) -> None:
+    for command in (("submit",), ("batch", "watch")):
+        text = " ".join(told.run(*command, "--help", COLUMNS="100").out.split())
+        assert "3 the batch ended failed, expired or" in text
+
+
+def test_json_is_ascii_whatever_the_locale(api: FakePublicApi, told: Commands) -> None:
+    api.says("GET /v1/batches/batch_b", Says(batch(metadata={"名": "\u2028"})))
+    done = told.run("batch", "show", "batch_b", "--json", LC_ALL="POSIX", PYTHONIOENCODING="ascii")
+
+    assert done.out.isascii()
+    assert json.loads(done.out)["metadata"] == {"名": "\u2028"}
