@@ -9,7 +9,7 @@ from app.cli import batch_text, results
 from app.cli.connection import server
 from app.cli.errors import EXIT_CODES, CliError, ExitCode
 from app.cli.figures import duration
-from app.cli.output import Json, JsonLines, print_fields, print_json, print_json_line, print_table, say
+from app.cli.printing import Json, JsonLines, print_fields, print_json, print_json_line, print_table, say
 from app.cli.submit import Output, check_output, finish
 from app.cli.watching import screen, watch
 from app.client.public import PublicApi, path_to

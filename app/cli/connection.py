@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from app.cli.errors import CliError
-from app.cli.output import clean
+from app.cli.printing import clean
 from app.client.errors import ControlPlaneError
 from app.client.public import PublicApi
 from config.logging import configure

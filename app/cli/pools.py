@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from app.cli.connection import server
-from app.cli.output import Json, print_fields, print_json, print_table
+from app.cli.printing import Json, print_fields, print_json, print_table
 from app.client.public import path_to
 
 app = typer.Typer(no_args_is_help=True, help="Pools: list, create, set.")

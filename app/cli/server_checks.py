@@ -19,7 +19,7 @@ import httpx
 import app
 from app.cli.connection import Address
 from app.cli.findings import Finding
-from app.cli.output import clean
+from app.cli.printing import clean
 from config.settings import ServerSettings, load_with_origins
 
 ASK_SECONDS = 5.0

@@ -9,7 +9,7 @@ from app.cli import batch_text, results
 from app.cli.connection import server
 from app.cli.errors import EXIT_CODES
 from app.cli.inputs import STDIN, open_input
-from app.cli.output import Json, print_json, say
+from app.cli.printing import Json, print_json, say
 from app.cli.uploads import submit_input
 from app.cli.watching import screen, watch
 from app.client.public import PublicApi

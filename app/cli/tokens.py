@@ -10,7 +10,7 @@ import typer
 from app.cli.connection import server
 from app.cli.errors import CliError
 from app.cli.figures import duration
-from app.cli.output import Json, print_json, print_table, say
+from app.cli.printing import Json, print_json, print_table, say
 from app.client.public import PublicApi, path_to
 
 app = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke.")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from app.cli.batch_text import Batch, done, has_ended, note, progress
 from app.cli.errors import CliError, ExitCode
-from app.cli.output import clean, say
+from app.cli.printing import clean, say
 from app.client.errors import TryLater
 from app.client.public import PublicApi, path_to
 
