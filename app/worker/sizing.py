@@ -13,8 +13,10 @@ START = 8
 CEILING = 1024
 WORTH_IT = 1.15
 HEADROOM = 1.125
-WINDOW_ROUNDS = 3
+WINDOW_ROUNDS = 2
 """A window is this many answers for each prompt in flight, so that it means the same at 2 ms and at 20 s a row."""
+WINDOW_ROWS = 24
+"""And at least so many: fewer say little about rows of different lengths."""
 WINDOW_SECONDS = 0.3
 
 
@@ -52,7 +54,7 @@ class AutoSize:
                     self._since = self._clock()
                 return None
             self._rows += 1
-            if self._rows < WINDOW_ROUNDS * self.size:
+            if self._rows < max(WINDOW_ROWS, WINDOW_ROUNDS * self.size):
                 return None
             elapsed = self._clock() - self._since
             if elapsed < WINDOW_SECONDS:

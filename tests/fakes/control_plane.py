@@ -82,7 +82,7 @@ class FakeControlPlane:
         self.changed = threading.Condition(threading.RLock())
         self.calls: list[Call] = []
         self.leases: dict[int, Lease] = {}
-        self.stored: dict[int, bytes] = {}
+        self.rows_of: dict[str, dict[int, bytes]] = defaultdict(dict)
         self.segments: dict[tuple[int, int], str] = {}
         self.claims: dict[str, dict[str, Any]] = {}
         self.shards: deque[dict[str, Any]] = deque()
@@ -121,6 +121,11 @@ class FakeControlPlane:
         """Where it is."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
+    @property
+    def stored(self) -> dict[int, bytes]:
+        """The rows stored of the batch given last, by number."""
+        return self.rows_of[self.batch.get("id", "")]
+
     def next(self, route: str, *behaviours: Any) -> None:
         """Say what becomes of the next calls of `route`."""
         with self.changed:
@@ -142,7 +147,7 @@ class FakeControlPlane:
             for first in range(0, len(lines), shard_rows):
                 part = lines[first : first + shard_rows]
                 end = start + sum(len(line) + 1 for line in part)
-                shard = {"number": first // shard_rows, "first_row": first, "rows": len(part)}
+                shard = {"batch": batch_id, "number": first // shard_rows, "first_row": first, "rows": len(part)}
                 self.shards.append({**shard, "start": start, "end": end, "rejected": []})
                 start = end
 
@@ -202,6 +207,8 @@ class FakeControlPlane:
         body = call.body
         if body["request_id"] in self.claims:
             return self.claims[body["request_id"]]
+        if body["started"] and body["batch_id"] != self.batch.get("id"):
+            return {"no": "nothing", "work": bool(self.shards)}
         if self.no or not self.shards:
             return {"no": self.no or "nothing"}
         grants, rows = [], 0
@@ -223,14 +230,15 @@ class FakeControlPlane:
         ends: dict[int, str] = {}
         for part in header.parts:
             lines, content = content[: part.length], content[part.length :]
-            parts[part.lease_id] = self._store(part.lease_id, part.seq, part.rows, lines)
+            stored = self.rows_of[header.batch_id]
+            parts[part.lease_id] = self._store(stored, part.lease_id, part.seq, part.rows, lines)
         assert not content
         for end in header.ends:
             ends[end.lease_id] = self._end(end.lease_id)
         stop = [key for key in parts if self.leases[key].state == "stopping"]
         return {"parts": parts, "ends": ends, "stop": stop, "work": bool(self.shards)}
 
-    def _store(self, lease_id: int, seq: int, rows: str, lines: bytes) -> str:
+    def _store(self, stored: dict[int, bytes], lease_id: int, seq: int, rows: str, lines: bytes) -> str:
         digest = hashlib.sha256(lines).hexdigest()
         known = self.segments.get((lease_id, seq))
         if known is not None:
@@ -239,9 +247,9 @@ class FakeControlPlane:
             return "stale"
         found = {line.row: line.line for line in read_hand_in([lines])}
         assert str(RowSet.of(found)) == rows
-        assert not found.keys() & self.stored.keys(), "a row was handed in twice"
+        assert not found.keys() & stored.keys(), "a row was handed in twice"
         self.segments[lease_id, seq] = digest
-        self.stored |= found
+        stored |= found
         return "stored"
 
     def _end(self, lease_id: int) -> str:
@@ -251,7 +259,8 @@ class FakeControlPlane:
         if lease.state not in {"held", "stopping"}:
             return "stale"
         first, rows = lease.shard["first_row"], lease.shard["rows"]
-        if not all(row in self.stored for row in range(first, first + rows)):
+        stored = self.rows_of[lease.shard.get("batch", "")]
+        if not all(row in stored for row in range(first, first + rows)):
             return "incomplete"
         lease.state = "reported"
         return "ended"

@@ -101,7 +101,7 @@ def test_the_next_batch_starts_while_the_last_rows_of_the_old_one_run(
     start_agent(max_concurrent_prompts=8)
     runtime.wait(lambda: len(runtime.running) == 2)
     plane.give_batch(list(rows(4)), batch_id="batch_new")
-    runtime.wait(lambda: len(runtime.started) == 6)
+    runtime.wait(lambda: len(runtime.started) == 6, 5)
     assert runtime.finished == []
 
 

@@ -55,6 +55,21 @@ def test_a_row_of_a_dead_runtime_has_no_answer() -> None:
         run(runtimes, row())
 
 
+def test_a_row_whose_runtime_died_under_it_has_no_answer_either() -> None:
+    executor = SteeredExecutor()
+    executor.let_all()
+    runtimes = probed(executor)
+
+    def die() -> Reply:
+        executor.alive = False
+        runtimes.probe()
+        return GONE
+
+    executor.answers[0] = die
+    with pytest.raises(RuntimeGone):
+        run(runtimes, row())
+
+
 def test_a_probe_that_raises_is_a_dead_runtime_with_a_reason() -> None:
     class Broken(SteeredExecutor):
         def probe(self) -> RuntimeFacts:

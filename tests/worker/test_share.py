@@ -92,7 +92,7 @@ def test_rows_that_are_done_are_not_run_again(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
     plane.give_batch(list(rows(8)))
-    plane.stored = {1: b'{"custom_id":"row-1"}', 6: b'{"custom_id":"row-6"}'}
+    plane.stored.update({1: b'{"custom_id":"row-1"}', 6: b'{"custom_id":"row-6"}'})
     runtime.let_all()
     start_agent()
     finish(plane)
@@ -237,7 +237,10 @@ class TestALostLease:
         agent = start_agent(max_concurrent_prompts=8)
         plane.wait(lambda: plane.called("results"))
         runtime.wait(lambda: len(runtime.finished) == 8)
-        plane.wait(lambda: len(plane.called("claim")) >= 3)
+        assert agent._shares.wait_none(5)  # the share has nothing left to wait for
+        beats = len(plane.called("heartbeat"))
+        plane.wait(lambda: len(plane.called("heartbeat")) > beats + 1)
+        assert plane.called("heartbeat")[-1].body["leases"] == []
         assert agent.exit_code == 0
 
     @pytest.mark.parametrize("no", [refusal(403, "not_assigned"), refusal(409, "lease_lost"), refusal(400)])
