@@ -83,6 +83,8 @@ class Spool:
     def send_orphans(self, plane: ControlPlane, *, deadline_seconds: float) -> None:
         """Send all, oldest first. Raises TryLater or Dismissed; what was not answered stays.
 
+        What is refused, or cannot be read, is thrown away: it would stand before everything else for ever.
+
         They are sent without a boot id: they count by their lease alone, also when this process has not said hello.
         """
         with self._sending:
@@ -90,7 +92,7 @@ class Spool:
                 item = self._orphans[0]
                 try:
                     _send(item, plane, deadline_seconds)
-                except (Refused, FileNotFoundError) as error:
+                except (Refused, ValidationError, FileNotFoundError) as error:
                     log.warning("spool.refused", file=item.path.name, why=str(error))
                 self.remove(item)
                 with self._lock:
