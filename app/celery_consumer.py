@@ -2,7 +2,7 @@
 
 Celery 5.7 checks a message's headers and not its shape: a body of `[]` is an unrecoverable error that ends the worker,
 which hands the message back, so that it ends every worker of the pool in turn; an item of the list that is no JSON
-ends one worker. Whoever can ring (REQUIREMENTS: a stolen worker's broker account) could stop a pool that way.
+ends one worker. Whoever can ring (with a stolen worker's broker account, say) could stop a pool that way.
 """
 
 import logging

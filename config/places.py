@@ -1,4 +1,4 @@
-"""Where things live when nobody said: configuration files and data, as root and as a user (REQUIREMENTS, Names)."""
+"""Where things live when nobody said: configuration files and data, as root and as a user (DESIGN 10)."""
 
 import os
 from pathlib import Path

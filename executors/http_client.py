@@ -1,7 +1,7 @@
 """One HTTP server, many threads: kept connections, one answer or one typed error an exchange, cancel from outside.
 
 A thread that has a row takes the connection used last and gives it back after the answer, so there are as many
-connections as rows in flight, and no lock or scan on the way (PERFORMANCE "What decides" 2).
+connections as rows in flight, and no lock or scan on the way (PERFORMANCE 2).
 """
 
 import contextlib

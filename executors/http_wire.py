@@ -1,7 +1,7 @@
 """HTTP/1.1 as a client reads it: bytes from a socket in, one complete answer out.
 
 Written by hand because of what it costs: `http.client` spends twice the CPU of all else that a row needs, and its
-time-outs hold for one read, not for a whole answer (PERFORMANCE "What decides" 2).
+time-outs hold for one read, not for a whole answer (PERFORMANCE 2).
 """
 
 import re

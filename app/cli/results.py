@@ -1,4 +1,4 @@
-"""Results as the seeds' one file: exactly one line per input row, in input order, failures included."""
+"""Results as one file: exactly one line per input row, in input order, failures included."""
 
 import json
 import os

@@ -8,7 +8,7 @@ ControlPlaneError
     ├── NameTaken    409 name_taken                    (at hello)
     └── Superseded   409 superseded                    (another process of this install took over)
 
-Source: REQUIREMENTS R-11, PROTOCOL 3.
+Source: R-11, PROTOCOL 3.
 """
 
 import contextlib

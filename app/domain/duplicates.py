@@ -1,4 +1,4 @@
-"""Finding repeated custom_ids among millions of rows in flat memory (SCENARIOS 3.1 row 8; PERFORMANCE 5)."""
+"""Finding repeated custom_ids among millions of rows in flat memory (INPUTS 4, PERFORMANCE 5)."""
 
 from array import array
 from collections import Counter

@@ -13,7 +13,7 @@ from app.domain.workers import Phase, WorkerState
 
 
 class No(StrEnum):
-    """Why a claim was answered with no job. The first that holds is given (REQUIREMENTS R-34)."""
+    """Why a claim was answered with no job. The first that holds is given (R-34)."""
 
     DRAINING = "draining"
     PHASE = "phase"
@@ -80,7 +80,7 @@ class WorkerView:
 
 
 def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
-    """Say why this worker may take no job at all now, or None when it may. Precedence: REQUIREMENTS R-34."""
+    """Say why this worker may take no job at all now, or None when it may. Precedence: R-34."""
     load, memory = worker.load_per_cpu, worker.memory_gb
     checks = (
         (worker.state in {WorkerState.DRAINING, WorkerState.GONE}, No.DRAINING),

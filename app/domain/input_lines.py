@@ -1,4 +1,4 @@
-"""The rules for one line of a batch's input (OPENAI_CONTRACT 1.4, 1.5; REQUIREMENTS B-17, R-23).
+"""The rules for one line of a batch's input (OPENAI_CONTRACT 1.4, 1.5; B-17, R-23).
 
 A line that breaks a rule is an `InputError` and fails the batch; a line that is well formed but that no worker may run
 (`"stream": true`, a lone surrogate) is a rejected row: that row fails, the others run.
@@ -195,7 +195,7 @@ def _has_lone_surrogate(value: Any) -> bool:
 
 
 def _embedding_inputs(given: Any) -> int:
-    """Count a string or one list of token ids as 1, a list of either as its length (contract 1.3)."""
+    """Count a string or one list of token ids as 1, a list of either as its length (OPENAI_CONTRACT 1.3)."""
     if not isinstance(given, list) or not given or isinstance(given[0], int | float):
         return 1
     return len(given)

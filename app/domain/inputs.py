@@ -1,4 +1,4 @@
-"""A batch's whole input file: checked as one fold, and cut into shards (DESIGN 7 "A batch"; SCENARIOS 3.1)."""
+"""A batch's whole input file: checked as one fold, and cut into shards (DESIGN 7, INPUTS 1 to 5)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field

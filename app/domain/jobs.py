@@ -40,10 +40,10 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 ENDED = frozenset(state for state, after in TRANSITIONS.items() if not after)
 
 MAX_ATTEMPTS = 3
-"""Executions in all before a shard's open rows fail with the reported reason (REQUIREMENTS R-21)."""
+"""Executions in all before a shard's open rows fail with the reported reason (R-21)."""
 
 MAX_LOSSES = 5
-"""Lost workers before a shard's open rows fail with `worker_lost` (REQUIREMENTS R-04); a pool may set its own."""
+"""Lost workers before a shard's open rows fail with `worker_lost` (R-04); a pool may set its own."""
 
 
 class LeaseEnd(StrEnum):
@@ -87,7 +87,7 @@ def after_lease(
 
     A release, a ghost and a revocation cost nothing; a failure counts as an attempt, a loss as a loss. A job of a batch
     that was told to stop is never queued again. None is no bound: control work is tried for as long as its batch lives.
-    Source: REQUIREMENTS R-04, R-21, PROTOCOL 1.
+    Source: R-04, R-21, PROTOCOL 1.
     """
     if end is LeaseEnd.DONE:
         return Verdict(S.DONE, tally)

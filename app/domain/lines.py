@@ -1,4 +1,4 @@
-r"""Lines of a JSON Lines file, read from chunks of bytes in flat memory (SCENARIOS 3.1; REQUIREMENTS B-30).
+r"""Lines of a JSON Lines file, read from chunks of bytes in flat memory (INPUTS 1, B-30).
 
 Only b"\n" ends a line: a U+2028, U+0085 or lone "\r" inside a JSON string is the user's text and cuts nothing.
 """

@@ -1,4 +1,4 @@
-"""Rows: one line of a batch's input, what became of it, and the one shape of a row's error (REQUIREMENTS B, R-21)."""
+"""Rows: one line of a batch's input, what became of it, and the one shape of a row's error (B-11 to B-15, R-21)."""
 
 from dataclasses import dataclass
 from enum import StrEnum

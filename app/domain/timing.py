@@ -1,4 +1,4 @@
-"""The ladder of silence: what a worker's silence means, rung by rung (REQUIREMENTS R-03, LS-01 to LS-05)."""
+"""The ladder of silence: what a worker's silence means, rung by rung (R-03, LS-01 to LS-05)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

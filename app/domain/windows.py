@@ -1,4 +1,4 @@
-"""Completion windows: how long a batch may take (OPENAI_CONTRACT, head: `<n>s|m|h|d`, at most 30 days)."""
+"""Completion windows: how long a batch may take (OPENAI_CONTRACT 1.3: `<n>s|m|h|d`, at most 30 days)."""
 
 import re
 from datetime import timedelta

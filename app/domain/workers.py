@@ -70,7 +70,7 @@ _PROJECTION: Mapping[Phase, WorkerState] = {
 def project(state: WorkerState, phase: Phase | None) -> WorkerState:
     """Give the stored state after a heartbeat with `phase`; it never widens what the table allows (PH-04).
 
-    A worker that reports no phase is inferred as the seeds' old one: heard from means active (A-19).
+    A worker that reports no phase is an older one: heard from means active (A-19).
     """
     if state in {S.DRAINING, S.GONE} or phase is Phase.BOOTING:
         return state

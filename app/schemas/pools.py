@@ -16,7 +16,7 @@ Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
 class PoolTiming(Wire):
-    """A pool's own rungs of the ladder, all three together (REQUIREMENTS LS)."""
+    """A pool's own rungs of the ladder, all three together (LS-01 to LS-05)."""
 
     renew_seconds: float
     grace_seconds: float

@@ -1,4 +1,4 @@
-"""A worker's life on the wire: hello, heartbeat, bye (REQUIREMENTS A1, A2, PH; PROTOCOL 2, 3).
+"""A worker's life on the wire: hello, heartbeat, bye (A-01, A-02, A-12, A-27; PROTOCOL 2, 3).
 
 POST /workers/register          Hello      -> Welcome         409 name_taken, 400 unknown_pool
 POST /workers/{id}/heartbeat    Heartbeat  -> HeartbeatAnswer  409 superseded

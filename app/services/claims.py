@@ -1,4 +1,4 @@
-"""Claiming: a worker asks for shards and gets leases, or a typed *no* (PROTOCOL 1, 2, 6; REQUIREMENTS R-01).
+"""Claiming: a worker asks for shards and gets leases, or a typed *no* (PROTOCOL 1, 2, 6; R-01).
 
 One transaction: lock the worker, judge it, choose the batch, take its queued shards, read what of them is finished,
 insert the leases, and last of all count them on the batch, which refuses when the batch was told to end meanwhile.

@@ -1,4 +1,4 @@
-"""The one way a batch changes its state, with its time stamp and its event in the same transaction (STYLE 3)."""
+"""The one way a batch changes its state, with its time stamp and its event in the same transaction (DESIGN 6)."""
 
 from collections.abc import Mapping
 from datetime import datetime

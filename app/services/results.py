@@ -1,4 +1,4 @@
-"""A batch's results in one stream: while it runs in the order stored, after its end the seeds' one file (R-22)."""
+"""A batch's results in one stream: while it runs in the order stored, after its end one file in input order (R-22)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Validating a batch: read its input once, then fail it with every bad line named, or cut it into shards (DESIGN 7).
 
 Models are decided here, for the whole batch: nobody in the pool ever served one, and the batch fails; somebody did, and
-it waits for them (REQUIREMENTS R-23).
+it waits for them (R-23).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

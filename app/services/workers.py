@@ -1,4 +1,4 @@
-"""A worker's life as the control plane sees it: hello, heartbeat, bye (PROTOCOL 2, 3; REQUIREMENTS LS, PH, BY)."""
+"""A worker's life as the control plane sees it: hello, heartbeat, bye (PROTOCOL 2, 3; LS-01 to LS-05)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""The Celery consumer of the pool's queue, open only while a message could be of use (PROTOCOL 6, CELERY 1.4).
+"""The Celery consumer of the pool's queue, open only while a message could be of use (PROTOCOL 6, DESIGN 9).
 
 A message that nobody can act on is better left in Redis for another worker of the pool.
 """

@@ -1,4 +1,4 @@
-"""A shard's bytes as rows to run, and the worker's own pre-check of them (REQUIREMENTS B-17, B-18, B-21, R-08)."""
+"""A shard's bytes as rows to run, and the worker's own pre-check of them (B-17, B-18, B-21, R-08)."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""One worker's share of one batch: claim shards, run their rows, claim on before they run out (DESIGN 3.4, PROTOCOL 6).
+"""One worker's share of one batch: claim shards, run their rows, claim on before they run out (DESIGN 1, PROTOCOL 6).
 
 The thread that calls `run` is the conductor: it claims and loads. Lanes run rows, the settler hands in and ends
 leases. Everybody who wants the share to end says so to its shards or its queue; the conductor goes home last.

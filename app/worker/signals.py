@@ -12,7 +12,7 @@ from celery import signals as celery_signals
 from celery.worker import state as celery_state
 
 EXIT_SECONDS = 10.0
-"""A Celery worker whose broker is frozen does not end by itself (CELERY 1.3); it is ended after this long."""
+"""A Celery worker whose broker is frozen does not end by itself (DESIGN 9); it is ended after this long."""
 
 log = structlog.get_logger("gpuyard.worker")
 

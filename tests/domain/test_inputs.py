@@ -1,4 +1,4 @@
-"""Whole input files, one test for each field report on reading them (SCENARIOS 3.1), and the cut into shards."""
+"""Whole input files, one test for each field report on reading them (INPUTS 1 to 5), and the cut into shards."""
 
 import json
 import tracemalloc

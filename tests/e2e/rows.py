@@ -58,7 +58,7 @@ def assert_books_balance(batch: Submitted, prefix: str, count: int) -> None:
     assert all((line["response"] is None) != (line["error"] is None) for line in output + errors)
     total, completed, failed = counts(batch)
     assert (total, completed) == (count, len(output))
-    # OpenAI counts rows that a cancel or the window's end kept from running as neither (contract 1.6).
+    # OpenAI counts rows that a cancel or the window's end kept from running as neither (OPENAI_CONTRACT 1.6).
     assert failed == len([line for line in errors if not ran_out(line)])
     assert custom_ids(batch.results()) == [f"{prefix}-{number}" for number in range(count)]
 
