@@ -36,14 +36,13 @@ def authenticate(yard: Yard, secret: str | None) -> Caller:
             "this API key is unknown or was revoked. An admin makes one with: gpuyard token create NAME",
             code="invalid_api_key",
         )
-    token, org = found
     return Caller(
-        org_id=org.id,
-        token_id=token.id,
-        name=token.name,
-        scopes=frozenset(token.scopes),
-        operator=org.operator,
-        single_worker=token.single_worker,
+        org_id=found.org_id,
+        token_id=found.token_id,
+        name=found.name,
+        scopes=frozenset(found.scopes),
+        operator=found.operator,
+        single_worker=found.single_worker,
     )
 
 
