@@ -16,7 +16,7 @@ from app.domain.errors import BadRequest, Conflict, Refusal, TryLater
 RETRY_AFTER_SECONDS = 2
 E = TypeVar("E", bound=Exception)
 _log = logging.getLogger("gpuyard.api")
-_HTTP_CODES = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
+_HTTP_CODES = {404: "unknown_url", 405: "method_not_allowed"}
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -89,10 +89,12 @@ async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG
 
 async def _http(request: Request, error: Exception) -> Response:
     http = _as(HTTPException, error)
+    if isinstance(http.__cause__, Refusal):
+        # FastAPI turns whatever is raised while it reads a body into a 400 of its own.
+        return of_refusal(http.__cause__)
     messages = {
         404: f"Invalid URL ({request.method} {request.url.path})",
         405: f"Not allowed to {request.method} on {request.url.path}",
-        413: "The request's body is too large.",
     }
     message = messages.get(http.status_code, str(http.detail))
     return envelope(http.status_code, message, code=_HTTP_CODES.get(http.status_code), headers=http.headers)

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.types import Message
 
 from app.api.access import scopes_of
-from app.domain.errors import BadRequest, Forbidden, NotFound
+from app.domain.errors import BadRequest, Forbidden, NotFound, TooLarge
 from app.services import tokens
 from app.services.context import Caller, Yard
 
@@ -81,7 +80,7 @@ def _bounded(request: Request, limit: int) -> Request:
     """Give the request with a body of at most `limit` bytes, whatever its head says of the length."""
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
-        raise HTTPException(413)
+        raise _too_large(limit)
     left = limit
 
     async def receive() -> Message:
@@ -89,11 +88,14 @@ def _bounded(request: Request, limit: int) -> Request:
         message = await request.receive()
         left -= len(message.get("body", b""))
         if left < 0:
-            # FastAPI turns every other exception of reading a body into its own.
-            raise HTTPException(413)
+            raise _too_large(limit)
         return message
 
     return Request(request.scope, receive)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the request's body is too large: at most {limit} bytes", code="request_too_large")
 
 
 def _refuse_nul(request: Request) -> None:
