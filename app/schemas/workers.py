@@ -68,9 +68,13 @@ class HostSample(Wire):
 
 
 class Hello(Wire):
-    """A worker introduces itself. `held` are leases that it still works on; all its others end at once (R-25)."""
+    """A worker introduces itself. `held` are leases that it still works on; all its others end at once (R-25).
+
+    `named` false: nobody chose `name`, so a single-worker token's name is better (TK-02).
+    """
 
     name: WorkerName
+    named: bool = True
     install_id: Opaque
     boot_id: Opaque
     pool: str = Field(max_length=64)

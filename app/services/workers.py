@@ -49,6 +49,8 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
             "install the same gpuyard on both sides",
             code="protocol_mismatch",
         )
+    if caller.single_worker and not hello.named:
+        hello = hello.model_copy(update={"name": caller.name})
     if caller.single_worker and hello.name != caller.name:
         raise Forbidden(f"this key is for the worker {caller.name!r} alone, not {hello.name!r}", code="wrong_name")
     if hello.transport is Transport.CONTROL and caller.token_id is not None:

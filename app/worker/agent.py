@@ -134,6 +134,7 @@ class Agent:
             transport=self._transport,
             slots=settings.slots_batches,
             max_concurrent_prompts=None if fixed == "auto" else fixed,
+            named=settings.worker_name is not None,
         )
 
         def say(who: introduction.Identity) -> Welcome:

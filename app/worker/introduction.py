@@ -27,12 +27,15 @@ class Identity:
     transport: Transport
     slots: int
     max_concurrent_prompts: int | None
+    named: bool = True
+    """Whether somebody chose the name; else a single-worker token's name wins (TK-02)."""
 
 
 def hello(who: Identity, state: StateDir, runtimes: Runtimes) -> Hello:
     """Introduce the worker as it is now. A fresh process holds no lease: rows do not outlive their process."""
     return Hello(
         name=who.name,
+        named=who.named,
         install_id=state.install_id,
         boot_id=state.boot_id,
         pool=who.pool,
