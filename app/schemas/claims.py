@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.domain.eligibility import No
 from app.domain.rows import RowErrorCode
-from app.schemas.wire import Wire
+from app.schemas.wire import LeaseId, Name, Wire
 from app.schemas.workers import Opaque
 
 
@@ -20,10 +20,10 @@ class ClaimRequest(Wire):
     go first waits). Without, the batch that rang is only a hint: the answer may be the pool's better batch.
     """
 
-    worker_id: str
+    worker_id: Name
     boot_id: Opaque
     request_id: Opaque
-    batch_id: str | None = Field(default=None, max_length=64)
+    batch_id: Name | None = None
     started: bool = False
     want_rows: int = Field(default=1, ge=1, le=1_000_000)
 
@@ -39,7 +39,7 @@ class RejectedRow(Wire):
 class Grant(Wire):
     """One shard, leased. `start` and `end` are byte offsets of the input file, `done` is a RowSet's text form."""
 
-    lease_id: int
+    lease_id: LeaseId
     job_id: int
     number: int
     first_row: int
@@ -72,16 +72,16 @@ class ClaimAnswer(Wire):
 class ReleaseRequest(Wire):
     """Hand leases back: neither an attempt nor a loss (a drain, a runtime that is down)."""
 
-    worker_id: str
-    leases: list[int] = Field(min_length=1, max_length=10_000)
+    worker_id: Name
+    leases: list[LeaseId] = Field(min_length=1, max_length=10_000)
     reason: str = Field(default="", max_length=200)
 
 
 class FailureReport(Wire):
     """A shard could not be run for a reason that is not a row's own; counts as an attempt (A-08)."""
 
-    worker_id: str
-    lease_id: int
+    worker_id: Name
+    lease_id: LeaseId
     request_id: Opaque
     code: RowErrorCode = RowErrorCode.INTERNAL_ERROR
     error: str = Field(max_length=2000)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from app.schemas.wire import UsageCounts, Wire
+from app.schemas.wire import Count, LeaseId, Name, UsageCounts, Wire
 from app.schemas.workers import Opaque
 
 RowSetText = Annotated[str, StringConstraints(pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", max_length=20_000)]
@@ -21,11 +21,11 @@ RowSetText = Annotated[str, StringConstraints(pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?
 class Part(Wire):
     """One shard's share of a hand-in. `seq` counts a lease's parts from 1 and is kept when the part is sent again."""
 
-    lease_id: int
-    seq: int = Field(ge=1)
+    lease_id: LeaseId
+    seq: int = Field(ge=1, le=2**31 - 1)
     rows: RowSetText
-    completed: int = Field(ge=0)
-    failed: int = Field(ge=0)
+    completed: Count
+    failed: Count
     usage: UsageCounts = UsageCounts()
     length: int = Field(ge=0)
 
@@ -33,15 +33,15 @@ class Part(Wire):
 class End(Wire):
     """The end of a shard: all of its rows are stored, with this hand-in or before it (A-07)."""
 
-    lease_id: int
+    lease_id: LeaseId
     request_id: Opaque
 
 
 class HandInHeader(Wire):
     """The first line of a hand-in."""
 
-    worker_id: str
-    batch_id: str
+    worker_id: Name
+    batch_id: Name
     parts: list[Part] = Field(default_factory=list, max_length=10_000)
     ends: list[End] = Field(default_factory=list, max_length=10_000)
 
@@ -76,8 +76,8 @@ class HandInAnswer(Wire):
 class Progress(Wire):
     """Live counts of rows finished and not handed in yet, for people only (R-32, A-05)."""
 
-    worker_id: str
-    batch_id: str
-    completed: int = Field(ge=0)
-    failed: int = Field(ge=0)
+    worker_id: Name
+    batch_id: Name
+    completed: Count
+    failed: Count
     rows_per_second: float | None = Field(default=None, ge=0)

@@ -17,14 +17,20 @@ Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]
 """A name or id from outside, for looking something up: no database takes a NUL in it."""
 
 
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""A count that any database takes."""
+LeaseId = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Tokens = Annotated[int, Field(ge=0, le=2**40)]
+
+
 class UsageCounts(Wire):
     """Token counts as they travel; see app.domain.rows.Usage."""
 
-    input_tokens: int = Field(default=0, ge=0)
-    cached_tokens: int = Field(default=0, ge=0)
-    output_tokens: int = Field(default=0, ge=0)
-    reasoning_tokens: int = Field(default=0, ge=0)
-    total_tokens: int = Field(default=0, ge=0)
+    input_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
+    total_tokens: Tokens = 0
 
     @classmethod
     def of(cls, usage: Usage) -> "UsageCounts":

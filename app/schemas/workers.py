@@ -12,14 +12,14 @@ from pydantic import Field, StringConstraints
 from app.domain.eligibility import Serving
 from app.domain.leases import LeaseVerdict
 from app.domain.workers import Activity, ByeReason, Phase, Transport
-from app.schemas.wire import Wire
+from app.schemas.wire import Count, LeaseId, Wire
 
 PROTOCOL = 1
 """The wire's version. A worker of another one is refused with 426."""
 
 WORKER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 WorkerName = Annotated[str, StringConstraints(pattern=WORKER_NAME)]
-Opaque = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Opaque = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
 
 
 class RuntimeInfo(Wire):
@@ -83,11 +83,11 @@ class Hello(Wire):
     phase: Phase | None = None
     hostname: str = Field(default="", max_length=255)
     slots: int = Field(default=1, ge=0, le=1000)
-    max_concurrent_prompts: int | None = Field(default=None, ge=1)
+    max_concurrent_prompts: int | None = Field(default=None, ge=1, le=1_000_000)
     tags: list[str] = Field(default_factory=list, max_length=200)
     versions: dict[str, str] = Field(default_factory=dict)
     runtimes: list[RuntimeInfo] = Field(default_factory=list, max_length=64)
-    held: list[int] = Field(default_factory=list, max_length=10_000)
+    held: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     sample: HostSample | None = None
 
 
@@ -122,10 +122,10 @@ class Heartbeat(Wire):
     boot_id: Opaque
     phase: Phase | None = None
     activity: Activity = Activity.IDLE
-    current_invocations: int = Field(default=0, ge=0)
-    leases: list[int] = Field(default_factory=list, max_length=10_000)
-    unstarted: list[int] = Field(default_factory=list, max_length=10_000)
-    spooled: list[int] = Field(default_factory=list, max_length=10_000)
+    current_invocations: Count = 0
+    leases: list[LeaseId] = Field(default_factory=list, max_length=10_000)
+    unstarted: list[LeaseId] = Field(default_factory=list, max_length=10_000)
+    spooled: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     sample: HostSample | None = None
     runtimes: list[RuntimeInfo] | None = Field(default=None, max_length=64)
 
@@ -144,5 +144,5 @@ class Bye(Wire):
 
     boot_id: Opaque
     reason: ByeReason
-    inflight_abandoned: int = Field(default=0, ge=0)
-    spooled: list[int] = Field(default_factory=list, max_length=10_000)
+    inflight_abandoned: Count = 0
+    spooled: list[LeaseId] = Field(default_factory=list, max_length=10_000)

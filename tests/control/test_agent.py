@@ -1,0 +1,189 @@
+"""The control agent with its real threads: it needs no bell, outlives errors, and gives back what it cannot do."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+from sqlmodel import select
+
+from app.control import work
+from app.control.agent import ControlAgent
+from app.control.beats import Beats
+from app.db.inputs import input_blob
+from app.db.tables import Lease, Worker
+from app.domain.jobs import ControlVerb
+from app.domain.timing import Timing
+from app.services.context import Yard
+from app.sweeps.election import SWEEPS
+from tests.yards import Controller, batch, control_job, created, states
+
+LONG = 20.0
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(yard: Yard, threads: int = 2) -> Iterator[ControlAgent]:
+    agent = ControlAgent(yard, periods=dict.fromkeys(SWEEPS, 60.0), threads=threads)
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+
+
+def test_it_takes_work_without_any_bell(yard: Yard) -> None:
+    first = created(yard)
+    with running(yard):
+        wait_for(lambda: batch(yard, first).state == "validated")
+        second = created(yard)
+        wait_for(lambda: batch(yard, second).state == "validated")
+
+
+def test_a_bell_makes_it_look_at_once(yard: Yard) -> None:
+    with running(yard) as agent:
+        first = created(yard)
+        wait_for(lambda: batch(yard, first).state == "validated")
+        second = created(yard)
+        began = time.monotonic()
+
+        def rung() -> bool:
+            agent.wake()
+            return batch(yard, second).state == "validated"
+
+        wait_for(rung)
+        assert time.monotonic() - began < work.LOOK_SECONDS
+
+
+def test_it_says_hello_and_goodbye_like_any_worker(yard: Yard) -> None:
+    with running(yard) as agent:
+        wait_for(lambda: agent.name in [worker.name for worker in workers(yard)])
+        (found,) = workers(yard)
+        assert (found.transport, found.pool, found.state) == ("control", "control", "active")
+    assert [worker.state for worker in workers(yard)] == ["gone"]
+
+
+def workers(yard: Yard) -> list[Worker]:
+    with yard.store.read() as session:
+        return list(session.exec(select(Worker)))
+
+
+@contextmanager
+def database_away(yard: Yard) -> Iterator[threading.Event]:
+    """Every statement fails while the event is set."""
+    away = threading.Event()
+
+    def refuse(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if away.is_set() and threading.current_thread() is not threading.main_thread():
+            raise OperationalError(statement, {}, Exception("the database is away"))
+
+    event.listen(yard.store.engine, "before_cursor_execute", refuse)
+    try:
+        yield away
+    finally:
+        away.clear()
+        event.remove(yard.store.engine, "before_cursor_execute", refuse)
+
+
+def test_it_survives_a_database_that_is_away(yard: Yard) -> None:
+    with database_away(yard) as away, running(yard) as agent:
+        wait_for(lambda: workers(yard))
+        away.set()
+        batch_id = created(yard)
+        for _ in range(10):
+            agent.wake()
+            time.sleep(0.02)
+        assert batch(yard, batch_id).state == "validating"
+        away.clear()
+
+        def rung() -> bool:
+            agent.wake()
+            return batch(yard, batch_id).state == "validated"
+
+        wait_for(rung)
+
+
+def test_work_that_cannot_be_done_is_put_off_and_done_later(yard: Yard) -> None:
+    batch_id = created(yard)
+    with yard.store.read() as session:
+        key = input_blob(session, batch_id)
+    content = yard.blobs.read(key)
+    yard.blobs.delete(key)
+
+    def attempts() -> int:
+        job = control_job(yard, batch_id, ControlVerb.VALIDATE)
+        return job.attempts if job is not None else 0
+
+    with running(yard) as agent:
+        wait_for(lambda: attempts() == 1)
+        other = created(yard)
+
+        def rung() -> bool:
+            agent.wake()
+            return batch(yard, other).state == "validated"
+
+        wait_for(rung)
+        yard.blobs.put(key, [content])
+        wait_for(lambda: rung() and batch(yard, batch_id).state == "validated")
+
+
+def test_a_second_hello_keeps_what_is_being_worked_on(yard: Yard) -> None:
+    created(yard)
+    beats = Beats(yard, name="control", boot_id="boot", stopping=threading.Event())
+    beats._hello()
+    assert beats.worker_id is not None
+    grant = Controller(yard, id=beats.worker_id).claims()
+    assert grant is not None
+    beats.hold(grant.lease_id)
+    beats._hello()
+    assert states(yard, grant.lease_id) == ["held"]
+
+
+def test_two_control_workers_of_one_name_both_work(yard: Yard) -> None:
+    stopping = threading.Event()
+    first = Beats(yard, name="control", boot_id="boot-1", stopping=stopping)
+    second = Beats(yard, name="control", boot_id="boot-2", stopping=stopping)
+    first._hello()
+    threads = threading.Thread(target=second.run)
+    threads.start()
+    try:
+        wait_for(lambda: second.worker_id is not None)
+    finally:
+        stopping.set()
+        threads.join(LONG)
+    assert first.worker_id != second.worker_id
+
+
+def test_its_beats_renew_what_it_works_on(yard: Yard) -> None:
+    quick = replace(yard, timing=Timing(1.0, 1.5, 4.0, 0.5, 0.5))
+    created(quick)
+    stopping = threading.Event()
+    beats = Beats(quick, name="control", boot_id="boot", stopping=stopping)
+    beats._hello()
+    assert beats.worker_id is not None
+    grant = Controller(quick, id=beats.worker_id).claims()
+    assert grant is not None
+
+    def ends() -> object:
+        with yard.store.read() as session:
+            return session.exec(select(Lease.expires_at).where(Lease.id == grant.lease_id)).one()
+
+    before = ends()
+    beats.hold(grant.lease_id)
+    thread = threading.Thread(target=beats.run)
+    thread.start()
+    try:
+        wait_for(lambda: ends() != before)
+    finally:
+        stopping.set()
+        thread.join(LONG)

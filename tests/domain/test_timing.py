@@ -1,0 +1,57 @@
+"""The ladder of silence: its rungs stand in order, and each edge is exact."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.domain.timing import Timing, TimingInvalid
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def test_the_rungs_of_the_defaults() -> None:
+    timing = Timing()
+    assert timing.self_stop_seconds == 280
+    assert timing.lease_end(NOW) == NOW + seconds(300)
+    assert timing.stop_end(NOW) == NOW + seconds(30)
+    assert (timing.unreachable(seconds(50)), timing.unreachable(seconds(50.001))) == (False, True)
+    assert (timing.stale(seconds(60)), timing.stale(seconds(60.001))) == (False, True)
+
+
+def test_a_worker_stops_itself_before_its_lease_can_be_given_away() -> None:
+    """With the slowest child: the stop, the kill after it, and a second to spare end before the lease does."""
+    timing = Timing()
+    assert timing.self_stop_seconds + timing.kill_after_seconds + 1 < timing.toleration_seconds
+
+
+@pytest.mark.parametrize(
+    ("rungs", "valid"),
+    [
+        ({"renew_seconds": 10, "grace_seconds": 10}, False),
+        ({"renew_seconds": 10, "grace_seconds": 10.1}, True),
+        ({"renew_seconds": 0}, False),
+        ({"grace_seconds": 280}, False),
+        ({"grace_seconds": 279.9}, True),
+        ({"toleration_seconds": 70}, False),
+        ({"toleration_seconds": 70.1}, True),
+        ({"kill_after_seconds": 19}, False),
+        ({"kill_after_seconds": 18.9}, True),
+    ],
+)
+def test_the_edges_of_the_order(rungs: dict[str, Any], valid: bool) -> None:
+    if valid:
+        Timing(**rungs)
+    else:
+        with pytest.raises(TimingInvalid):
+            Timing(**rungs)
+
+
+def test_a_long_grace_makes_stale_no_earlier_than_unreachable() -> None:
+    timing = Timing(grace_seconds=120)
+    assert not timing.stale(seconds(119))
+    assert timing.stale(seconds(121))
