@@ -62,6 +62,15 @@ def test_names_from_outside_cannot_write_to_the_terminal(api: FakePublicApi, tol
         assert "[bold]" in done.out.replace("\n", "").replace(" ", "")
 
 
+def test_a_list_goes_over_as_many_pages_as_it_takes(api: FakePublicApi, told: Commands) -> None:
+    pages = [[batch(id="b5"), batch(id="b4")], [batch(id="b3"), batch(id="b2")]]
+    api.says("GET /v1/batches", *(Says({"data": page, "has_more": True}) for page in pages))
+    found = told.run("batch", "list", "-n", "4", "--json").document
+
+    assert [each["id"] for each in found] == ["b5", "b4", "b3", "b2"]
+    assert api.calls == ["GET /v1/batches?limit=4", "GET /v1/batches?limit=2&after=b4"]
+
+
 def test_a_narrow_terminal_gets_lines_instead_of_columns(api: FakePublicApi, told: Commands) -> None:
     listed = {"data": [batch(gpuyard={"waiting_reason": "no worker"})], "has_more": False}
     api.says("GET /v1/batches", Says(listed))
@@ -176,7 +185,9 @@ def test_on_a_terminal_a_bar_moves_and_only_the_end_stays(api: FakePublicApi, to
 
     assert process.wait(timeout=30) == 0
     assert "1/3" in shown.decode()
-    assert "3 rows, 3 answered" in shown.decode().rpartition("\x1b[2K")[2]
+    _, _, after_the_bar = shown.decode().rpartition("rows\r\n")
+    assert after_the_bar.count("\x1b[1A\x1b[2K") == 2, "the bar and its words are taken away"
+    assert "3 rows, 3 answered" in after_the_bar
 
 
 def test_help_says_the_exit_codes(told: Commands) -> None:

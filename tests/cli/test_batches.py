@@ -53,13 +53,6 @@ def test_a_batch_that_no_worker_is_there_for_says_so_in_the_list_and_alone(yard:
     yard.run("batch", "cancel", batch_id)
 
 
-def test_a_list_goes_over_as_many_pages_as_it_takes(yard: Commands) -> None:
-    made = {submitted(yard, 1, "quick") for _ in range(3)}
-    found = yard.run("batch", "list", "-n", "3", "--json").document
-
-    assert {batch["id"] for batch in found} == made
-
-
 def test_the_results_of_a_failed_batch_are_an_error_that_names_the_line(yard: Commands) -> None:
     batch_id = yard.run("submit", "-", "--endpoint", "/v1/completions", stdin=rows(1)).out.strip()
     yard.run("batch", "watch", batch_id)

