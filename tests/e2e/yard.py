@@ -19,7 +19,6 @@ import psutil
 from openai import OpenAI
 from redis import Redis
 
-from app.local.broker import is_connected
 from config.broker_url import for_redis
 from tests.e2e.submitted import Submitted
 from tests.fakes.runtime_process import start_runtime
@@ -195,9 +194,6 @@ class Yard:
         for name in names:
             self.workers[name].until_it_says("worker.ready")
             self.workers[name].until_it_says(f"{name}@{socket.gethostname()} ready.")
-
-    def until_control_listens(self) -> None:
-        until(lambda: is_connected(self.ready["broker_url"], "gpuyard-control"), "the control worker listens")
 
     # --- work
 
