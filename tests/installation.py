@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -48,13 +48,17 @@ class Installation:
             "up", "--data", str(self.data), "--port", "0", "--runtime", "fake", "--ready-file", str(self.ready_file)
         )
         with self.output.open("ab") as output:
-            self.process = subprocess.Popen([*argv, *options], env=self.environment(), stdout=output, stderr=output)
+            self.process = self.spawn([*argv, *options], output)
         end = time.monotonic() + START_SECONDS
         while not self.ready_file.exists():
             assert self.process.poll() is None, self.output.read_text()
             assert time.monotonic() < end, self.output.read_text()
             time.sleep(0.05)
         return self.ready()
+
+    def spawn(self, argv: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start a process of this installation."""
+        return subprocess.Popen(argv, env=self.environment(), stdout=output, stderr=output)
 
     def ready(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.ready_file.read_text())

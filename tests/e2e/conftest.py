@@ -19,6 +19,26 @@ def shared_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         yield yard
 
 
+@pytest.fixture(scope="session")
+def single(shared_yard: Yard) -> str:
+    """A pool of the shared yard with one worker."""
+    return _pool(shared_yard, "single", "alone")
+
+
+@pytest.fixture(scope="session")
+def deserted(shared_yard: Yard) -> str:
+    """A pool of the shared yard that has no worker at all."""
+    return _pool(shared_yard, "deserted")
+
+
+def _pool(yard: Yard, name: str, *workers: str) -> str:
+    yard.http.post("/v1/pools", json={"name": name}).raise_for_status()
+    for worker in workers:
+        yard.worker(worker, pool=name)
+    yard.until_present(*workers)
+    return name
+
+
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def own_database(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """A database for one yard: its own SQLite file (None), then one on PostgreSQL."""

@@ -30,15 +30,6 @@ def test_flower_shows_the_worker_its_queue_and_the_task_with_the_batch_s_id(shar
         assert [queue["name"] for queue in workers[node]["active_queues"]] == ["gpu"]
 
 
-@pytest.fixture(scope="module")
-def single(shared_yard: Yard) -> str:
-    """A pool of one worker."""
-    shared_yard.http.post("/v1/pools", json={"name": "single"}).raise_for_status()
-    shared_yard.worker("alone", pool="single")
-    shared_yard.until_present("alone")
-    return "single"
-
-
 def test_a_busy_worker_leaves_the_next_message_in_the_queue(shared_yard: Yard, single: str) -> None:
     running = shared_yard.submit(marked("busy", 300, "latency_ms=150"), pool=single)
     running.stored(1)

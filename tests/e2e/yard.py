@@ -7,18 +7,21 @@ started here and not by `up`, which would start a killed one again before anybod
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 import httpx
 import psutil
 from openai import OpenAI
 from redis import Redis
 
+from app.local.guard import Guard
 from config.broker_url import for_redis
 from tests.e2e.submitted import Submitted
 from tests.fakes.runtime_process import start_runtime
@@ -51,14 +54,23 @@ def until(condition: Callable[[], _Found], what: str, *, seconds: float = 30) ->
     return found
 
 
+class GuardedInstallation(Installation):
+    """Whatever ends the tests, `kill -9` included, ends it as well."""
+
+    guard: Guard
+
+    def spawn(self, argv: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+        return self.guard.spawn(argv, env=self.environment(), log=output, cwd=self.data.parent)
+
+
 class Process:
     """One process a test started; its output lies in `log`."""
 
-    def __init__(self, name: str, argv: tuple[str, ...], *, env: Mapping[str, str], log: Path) -> None:
+    def __init__(self, name: str, argv: Sequence[str], *, env: Mapping[str, str], log: Path, guard: Guard) -> None:
         self.name = name
         self.log = log
         with log.open("ab") as output:
-            self._popen = subprocess.Popen(argv, cwd=log.parent, env=env, stdout=output, stderr=output)
+            self._popen = guard.spawn(argv, env=env, log=output, cwd=log.parent)
         self.pid = self._popen.pid
 
     @property
@@ -103,13 +115,14 @@ class Yard:
         if database_url:
             given["GPUYARD_DATABASE_URL"] = database_url
         self.folder = folder
-        self.installation = Installation(folder, TIMING | given)
+        self.installation = GuardedInstallation(folder, TIMING | given)
         self.workers: dict[str, Process] = {}
         self._processes: list[Process] = []
 
     def start(self, *options: str) -> Self:
         """Start the engine and everything but workers."""
-        self.runtime = start_runtime(self.folder, "--slots", 1000)
+        self._guard = self.installation.guard = Guard()
+        self.runtime = start_runtime(self.folder, "--slots", 1000, spawn=self._spawn_engine)
         self.installation.up("--no-worker", *options)
         ready = self.ready
         self.url: str = ready["url"]
@@ -141,6 +154,12 @@ class Yard:
                     getattr(self, closing).close()
             if hasattr(self, "runtime"):
                 self.runtime.kill()
+            if hasattr(self, "_guard"):
+                self._guard.close()
+
+    def _spawn_engine(self, argv: list[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "engine.log").open("ab") as log:
+            return self._guard.spawn(argv, env=self.installation.environment(), log=log, cwd=self.folder)
 
     # --- parts
 
@@ -160,8 +179,30 @@ class Yard:
         os.kill(old, signal.SIGKILL)
         until(lambda: self.ready["pids"][part] not in (None, old), f"up starts {part} again")
 
-    def signal(self, part: str, number: int) -> None:
-        os.kill(self.pid(part), number)
+    @contextmanager
+    def frozen(self, part: str) -> Iterator[None]:
+        """Stop a part as if its machine had frozen, and let it go on after the block."""
+        pid = self.pid(part)
+        os.kill(pid, signal.SIGSTOP)
+        while not self._database_is_free():  # frozen with SQLite's only write lock, it would freeze everybody
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.02)
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _database_is_free(self) -> bool:
+        file = self.installation.data / "gpuyard.db"
+        if not file.exists():
+            return True
+        with closing(sqlite3.connect(file, timeout=0.2, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+        return True
 
     def run(self, name: str, *argv: str, **settings: object) -> Process:
         """Start a process with the environment a user would give it."""
@@ -171,7 +212,7 @@ class Yard:
             "GPUYARD_SERVER_URL": self.url,
         }
         env |= {f"GPUYARD_{key.upper()}": str(value) for key, value in settings.items()}
-        process = Process(name, argv, env=env, log=self.folder / f"{name}.log")
+        process = Process(name, argv, env=env, log=self.folder / f"{name}.log", guard=self._guard)
         self._processes.append(process)
         return process
 

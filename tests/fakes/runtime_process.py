@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).with_name("runtime_server.py")
+Spawn = Callable[[list[str]], subprocess.Popen[bytes]]
 
 
 @dataclass
@@ -51,11 +52,15 @@ class RuntimeProcess:
         self.process.wait(timeout=10)
 
 
-def start_runtime(folder: Path, *options: object) -> RuntimeProcess:
+def quietly(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
+def start_runtime(folder: Path, *options: object, spawn: Spawn = quietly) -> RuntimeProcess:
     """Start a mock with command-line options such as `"--latency-ms", 50` and wait until it listens."""
     ready = folder / f"runtime-{time.monotonic_ns()}.url"
     command = [sys.executable, str(SCRIPT), "--ready-file", str(ready), *map(str, options)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = spawn(command)
     end = time.monotonic() + 20
     while not ready.exists():
         if process.poll() is not None or time.monotonic() > end:
