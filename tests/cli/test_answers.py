@@ -5,10 +5,13 @@ import os
 import pty
 import select
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from app.cli.errors import CliError
+from app.cli.inputs import open_input
 from tests.commands import Commands, rows
 from tests.fakes.public_api import FakePublicApi, Says, batch
 
@@ -108,6 +111,31 @@ def test_what_is_no_input_is_not_sent(
     assert (done.code, done.out) == (1, "")
     assert says in done.err
     assert api.calls == []
+
+
+def test_a_large_file_is_never_whole_in_memory(api: FakePublicApi, told: Commands) -> None:
+    size = 400 * 1024 * 1024
+    with (told.home / "large.jsonl").open("wb") as file:
+        file.write(rows(1))
+        file.truncate(size)  # a sparse file: no disk is written
+    api.says("POST /v1/files", Says({"id": "file-1"}))
+    api.says("POST /v1/batches", Says(batch("validating")))
+    peak = "import resource, sys; sys.stderr.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))"
+    done = told.shell(f"{' '.join(told.argv)} submit large.jsonl && exec {sys.executable} -c '{peak}'")
+
+    assert done.out == "batch_b\n"
+    assert int(done.err) * 1024 < size / 2
+    assert api.calls == ["POST /v1/files", "POST /v1/batches"]
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    file.write_bytes(rows(1000))
+    with open_input(str(file)) as found:
+        body = found.body()
+        os.truncate(file, 0)
+        with pytest.raises(CliError, match="became shorter"):
+            list(iter(lambda: body.read(100_000), b""))
 
 
 @pytest.mark.parametrize("output", ["nowhere/out.jsonl", "in.jsonl"])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+PIECE_BYTES = 1024 * 1024
+
 
 @dataclass(frozen=True)
 class Says:
@@ -62,8 +64,9 @@ class FakePublicApi:
 
 class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
-        length = int(self.headers.get("content-length", 0))
-        self.rfile.read(length)
+        left = int(self.headers.get("content-length", 0))
+        while left:
+            left -= len(self.rfile.read(min(left, PIECE_BYTES)))
         says: Says = self.server.api.answer(f"{self.command} {self.path}")  # type: ignore[attr-defined]
         self.send_response_only(says.status)
         headers = {"date": self.date_time_string(), "content-length": str(says.declared or len(says.content))}
