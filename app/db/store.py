@@ -25,6 +25,7 @@ _NOW = {
     "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 }
 BUSY_MS = 30_000
+_SQLITE_AWAY = ("disk is full", "disk I/O error", "unable to open", "readonly database")
 
 T = TypeVar("T")
 
@@ -116,12 +117,13 @@ def _is_victim(error: BaseException) -> bool:
 
 
 def _is_away(error: OperationalError) -> bool:
+    """Tell a database that cannot be used now from a statement that is wrong."""
+    if error.orig is None:
+        return False
+    if "sqlite3" in type(error.orig).__module__:
+        return any(words in str(error.orig) for words in _SQLITE_AWAY)
     state = getattr(error.orig, "sqlstate", None)
-    return (
-        error.orig is not None
-        and "sqlite3" not in type(error.orig).__module__
-        and (state is None or state.startswith(("08", "57P", "53")))
-    )
+    return state is None or state.startswith(("08", "57P", "53"))
 
 
 def _engine(url: str, pool_size: int) -> Engine:

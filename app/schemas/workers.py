@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from app.domain.eligibility import Serving
 from app.domain.leases import LeaseVerdict
 from app.domain.workers import Activity, ByeReason, Phase, Transport
-from app.schemas.wire import Count, LeaseId, Wire
+from app.schemas.wire import Count, LeaseId, Name, Wire
 
 PROTOCOL = 1
 """The wire's version. A worker of another one is refused with 426."""
@@ -77,7 +77,7 @@ class Hello(Wire):
     named: bool = True
     install_id: Opaque
     boot_id: Opaque
-    pool: str = Field(max_length=64)
+    pool: Name
     transport: Transport
     protocol: int = PROTOCOL
     phase: Phase | None = None

@@ -1,0 +1,61 @@
+"""A database that cannot be used now is told from a statement that is wrong: the first is worth another try."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlmodel import Session, select
+
+from app.db.store import DatabaseUnavailable, Store
+from app.db.tables import Org
+from tests.databases import Databases
+from tests.migrated import migrate
+
+
+@pytest.fixture
+def sqlite(sqlite_databases: Databases) -> Iterator[Store]:
+    opened = Store(sqlite_databases.copy_of(migrate))
+    yield opened
+    opened.close()
+
+
+def test_what_was_read_may_be_used_after_the_transaction(store: Store) -> None:
+    with store.begin() as session:
+        session.add(Org(id="org_1", name="n", created_at=store.now(session)))
+    with store.read() as session:
+        org = session.exec(select(Org)).one()
+    assert (org.id, org.name) == ("org_1", "n")
+
+
+def test_a_full_disk_is_a_database_that_is_away(sqlite: Store) -> None:
+    def fill(session: Session) -> None:
+        connection = session.connection()
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        for number in range(1000):
+            session.add(Org(id=f"org_{number}", name="n" * 1000 + str(number), created_at=sqlite.now(session)))
+        session.flush()
+
+    with pytest.raises(DatabaseUnavailable, match="full"):
+        sqlite.run(fill)
+
+
+def test_a_file_that_cannot_be_opened_is_a_database_that_is_away(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/gone/x.db")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(DatabaseUnavailable, match="open"), store.read():
+        pass
+    store.close()
+
+
+def test_a_server_that_is_not_there_is_a_database_that_is_away() -> None:
+    store = Store("postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(DatabaseUnavailable), store.read() as session:
+        store.now(session)
+    store.close()
+
+
+def test_a_wrong_statement_is_our_bug(sqlite: Store) -> None:
+    with pytest.raises(OperationalError), sqlite.read() as session:
+        session.connection().exec_driver_sql("SELECT nothing FROM nowhere")
