@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, exists, or_, update
+from sqlalchemy import delete, exists, func, literal, or_, update
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Blob, Event, File, Segment
+from app.db.types import UtcMs
 from app.domain.batches import ENDED
 
 _ENDED = sorted(ENDED)
@@ -52,6 +53,18 @@ def hidden_contents(session: Session, before: datetime, limit: int) -> Sequence[
 def mark_collected(session: Session, key: str, now: datetime) -> None:
     """Say that a blob's content was deleted."""
     session.execute(update(Blob).where(col(Blob.key) == key).values(collected_at=now))
+
+
+def mark_orphan(session: Session, key: str, now: datetime) -> bool:
+    """Say that nothing will ever refer to a blob; False when its writer was quicker and something does."""
+    statement = (
+        update(Blob)
+        .where(col(Blob.key) == key, or_(col(Blob.put_at).is_(None), col(Blob.unreferenced_at).is_not(None)))
+        .values(unreferenced_at=func.coalesce(Blob.unreferenced_at, literal(now, UtcMs)))
+        .execution_options(synchronize_session=False)
+        .returning(col(Blob.key))
+    )
+    return session.execute(statement).first() is not None
 
 
 def delete_orphan(session: Session, key: str) -> None:

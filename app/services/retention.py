@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from sqlmodel import Session
 
-from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import retention as retention_sql
 from app.services.context import Yard
@@ -33,9 +32,9 @@ def collect_contents(yard: Yard, limit: int) -> int:
         hidden = list(retention_sql.hidden_contents(session, before, limit))
     for key in orphans:
         # Marked first, so that a writer that comes back after a day is refused and does not refer to what is gone.
-        _mark_unreferenced(yard, key)
-        yard.blobs.delete(key)
-        _forget_orphan(yard, key)
+        if _marked_orphan(yard, key):
+            yard.blobs.delete(key)
+            _forget_orphan(yard, key)
     for key in hidden:
         yard.blobs.delete(key)
         _mark_collected(yard, key)
@@ -53,8 +52,8 @@ def forget_events(yard: Yard, limit: int) -> int:
     return yard.store.run(work)
 
 
-def _mark_unreferenced(yard: Yard, key: str) -> None:
-    yard.store.run(lambda session: blobs_sql.mark_unreferenced(session, key, yard.store.now(session)))
+def _marked_orphan(yard: Yard, key: str) -> bool:
+    return yard.store.run(lambda session: retention_sql.mark_orphan(session, key, yard.store.now(session)))
 
 
 def _forget_orphan(yard: Yard, key: str) -> None:
