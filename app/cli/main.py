@@ -20,7 +20,9 @@ from app.local.locks import FolderTaken
 from app.local.stack import StackError
 from config.sources import SettingsError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
 app.command()(up)
 app.command()(serve)
 app.command()(migrate)
