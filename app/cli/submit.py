@@ -25,7 +25,7 @@ def submit(
     pool: Annotated[str | None, typer.Option(help="Pool to run in. Default: the server's default pool.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=9, help="9 goes first; 0 is the default.")] = None,
     group: Annotated[str | None, typer.Option(help="Batches of one group share their turn fairly with others.")] = None,
-    completion_window: Annotated[str, typer.Option(help="Then it expires: <n>s, m, h or d.")] = "24h",
+    completion_window: Annotated[str, typer.Option(help="Then it expires: a number and s, m, h or d.")] = "24h",
     metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be given several times.")] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Follow the batch to its end.")] = False,
     output: Output = None,
