@@ -35,7 +35,7 @@ def found(report: InputReport) -> list[tuple[str, str | None, int | None]]:
     return [(error.code.value, error.param, error.line) for error in report.errors]
 
 
-def test_1_line_separators_inside_a_string_cut_nothing() -> None:
+def test_line_separators_inside_a_string_cut_nothing() -> None:
     body = json.dumps({"model": "m", "prompt": "x\u2028y\u2029z\u0085"}, ensure_ascii=False)
     line = f'{{"custom_id":"a","method":"POST","url":"{CHAT}","body":{body}}}'
     report = check(line.encode())
@@ -43,7 +43,7 @@ def test_1_line_separators_inside_a_string_cut_nothing() -> None:
     assert report.rows == 1
 
 
-def test_2_one_leading_byte_order_mark_is_stripped() -> None:
+def test_one_leading_byte_order_mark_is_stripped() -> None:
     report = check(MARK + b"\n".join(rows(3)))
     assert report.ok
     assert report.rows == 3
@@ -51,54 +51,54 @@ def test_2_one_leading_byte_order_mark_is_stripped() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\n".join([row("a"), MARK + row("b")]), MARK + MARK + row("a")])
-def test_2_a_byte_order_mark_elsewhere_is_an_invalid_line(data: bytes) -> None:
+def test_a_byte_order_mark_elsewhere_is_an_invalid_line(data: bytes) -> None:
     assert [code for code, _, _ in found(check(data))] == ["invalid_json_line"]
 
 
-def test_4_windows_line_ends_give_the_same_rows_and_numbers() -> None:
+def test_windows_line_ends_give_the_same_rows_and_numbers() -> None:
     report = check(b"\r\n".join([*rows(3), b"{"]) + b"\r\n")
     assert report.rows == 4
     assert found(report) == [("invalid_json_line", None, 4)]
     assert check(b"\r\n".join(rows(3)) + b"\r\n").ok
 
 
-def test_5_blank_lines_are_skipped_in_the_total_and_counted_in_the_line() -> None:
+def test_blank_lines_are_skipped_in_the_total_and_counted_in_the_line() -> None:
     report = check(b"\n".join([row("a"), b"", b"   ", row("b"), b"", b""]))
     assert report.ok
     assert report.rows == 2
     assert found(check(b"\n".join([row("a"), b"", b"   ", b"nope", b"", b""]))) == [("invalid_json_line", None, 4)]
 
 
-def test_6_the_last_row_needs_no_newline() -> None:
+def test_the_last_row_needs_no_newline() -> None:
     assert check(b"\n".join(rows(2))).rows == 2
 
 
 @pytest.mark.parametrize("line", [b"null", b"[1,2]", b'"x"', b"1", b"true"])
-def test_7_json_that_is_no_object_is_its_own_error(line: bytes) -> None:
+def test_json_that_is_no_object_is_its_own_error(line: bytes) -> None:
     report = check(b"\n".join([row("a"), line, row("b")]))
     assert found(report) == [("invalid_request", None, 2)]
 
 
-def test_7_a_body_that_is_no_object_is_an_error_about_the_body() -> None:
+def test_a_body_that_is_no_object_is_an_error_about_the_body() -> None:
     line = json.dumps({"custom_id": "a", "method": "POST", "url": CHAT, "body": "str"}).encode()
     assert found(check(line)) == [("invalid_request", "body", 1)]
     assert found(check(b'{"body":"str"}')) == [("missing_required_parameter", "custom_id", 1)]
 
 
-def test_8_a_repeated_id_is_an_error_on_its_later_lines() -> None:
+def test_a_repeated_id_is_an_error_on_its_later_lines() -> None:
     report = check(b"\n".join([row("a"), row("b"), row("a"), row("a")]))
     assert found(report) == [("duplicate_custom_id", "custom_id", 3), ("duplicate_custom_id", "custom_id", 4)]
     assert "'a' of line 3 was already used in line 1" in report.errors[0].message
 
 
-def test_8_a_duplicate_in_the_last_of_50_000_rows_is_found() -> None:
+def test_a_duplicate_in_the_last_of_50_000_rows_is_found() -> None:
     lines = rows(49_999)
     report = check(b"\n".join([*lines, lines[7]]))
     assert found(report) == [("duplicate_custom_id", "custom_id", 50_000)]
     assert report.error_count == 1
 
 
-def test_8_duplicates_in_great_number_are_counted_and_a_hundred_named() -> None:
+def test_duplicates_in_great_number_are_counted_and_a_hundred_named() -> None:
     lines = rows(3000)
     report = check(b"\n".join(lines + lines + lines))
     assert report.error_count == 6000
@@ -106,36 +106,36 @@ def test_8_duplicates_in_great_number_are_counted_and_a_hundred_named() -> None:
     assert all((error.line or 0) > 3000 for error in report.errors)
 
 
-def test_8_two_ids_with_one_hash_accuse_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_ids_with_one_hash_accuse_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.domain.duplicates.hash", lambda _: 7, raising=False)
     assert check(b"\n".join(rows(20))).ok
     assert found(check(b"\n".join([*rows(20), row("r3")]))) == [("duplicate_custom_id", "custom_id", 21)]
 
 
-def test_8_ids_are_compared_by_what_they_say_not_by_how_they_are_spelled() -> None:
+def test_ids_are_compared_by_what_they_say_not_by_how_they_are_spelled() -> None:
     assert found(check(row("é") + b"\n" + row("é").replace(b"\\u00e9", "é".encode()))) == [
         ("duplicate_custom_id", "custom_id", 2)
     ]
 
 
 @pytest.mark.parametrize("custom_id", ["", 7, None, {}, [], True, "x" * 10_000, "x" * 513, "half \ud83d"])
-def test_9_an_id_that_is_no_short_text_is_an_error(custom_id: Any) -> None:
+def test_an_id_that_is_no_short_text_is_an_error(custom_id: Any) -> None:
     assert found(check(row(custom_id))) == [("invalid_request", "custom_id", 1)]
 
 
-def test_9_an_absent_id_is_a_missing_parameter() -> None:
+def test_an_absent_id_is_a_missing_parameter() -> None:
     assert found(check(b'{"method":"POST"}')) == [("missing_required_parameter", "custom_id", 1)]
 
 
 @pytest.mark.parametrize("custom_id", ["日本", "a\r\nX: y", "\x00", "😀", "x" * 512, "日" * 512, "\ud83d\ude00"])
-def test_9_any_text_and_control_character_is_an_id(custom_id: str) -> None:
+def test_any_text_and_control_character_is_an_id(custom_id: str) -> None:
     assert check(row(custom_id)).ok
 
 
 @pytest.mark.parametrize(
     "url", ["/v1/responses", "/chat/completions", "v1/chat/completions", CHAT + "/", "/evil" + CHAT, CHAT.upper(), ""]
 )
-def test_11_a_url_must_equal_the_endpoint_and_the_message_says_both(url: str) -> None:
+def test_a_url_must_equal_the_endpoint_and_the_message_says_both(url: str) -> None:
     report = check(row(url=url))
     assert found(report) == [("url_mismatch", "url", 1)]
     assert f'"{url}"' in report.errors[0].message
@@ -143,11 +143,11 @@ def test_11_a_url_must_equal_the_endpoint_and_the_message_says_both(url: str) ->
 
 
 @pytest.mark.parametrize("method", ["GET", "post", ""])
-def test_11_the_only_method_is_post(method: str) -> None:
+def test_the_only_method_is_post(method: str) -> None:
     assert found(check(row(method=method))) == [("invalid_request", "method", 1)]
 
 
-def test_13_the_exact_number_of_rows_passes_and_one_more_does_not() -> None:
+def test_the_exact_number_of_rows_passes_and_one_more_does_not() -> None:
     assert check(b"\n".join(rows(50))).ok
     assert check(b"\n".join(rows(50)), max_rows=50).ok
     report = check(b"\n".join([*rows(53), b"not even json"]), max_rows=50)
@@ -155,13 +155,13 @@ def test_13_the_exact_number_of_rows_passes_and_one_more_does_not() -> None:
     assert report.errors[0].message == "The input file holds 54 requests; the limit is 50."
 
 
-def test_13_too_many_rows_are_told_first_however_many_lines_are_bad() -> None:
+def test_too_many_rows_are_told_first_however_many_lines_are_bad() -> None:
     report = check(b"\n".join([b"{"] * 200), max_rows=150)
     assert found(report)[:2] == [("too_many_tasks", None, 151), ("invalid_json_line", None, 1)]
     assert report.error_count == 151
 
 
-def test_13_embedding_inputs_are_counted_not_rows() -> None:
+def test_embedding_inputs_are_counted_not_rows() -> None:
     inputs: list[Any] = ["one", ["a", "b"], [1, 2, 3], [[1], [2]], []]  # 1 + 2 + 1 + 2 + 1
     data = b"\n".join(row(f"r{i}", EMBEDDINGS, input=value) for i, value in enumerate(inputs))
     assert check(data, EMBEDDINGS, max_rows=7).ok
@@ -171,48 +171,48 @@ def test_13_embedding_inputs_are_counted_not_rows() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \n\r\n", MARK, MARK + b"\n"])
-def test_14_a_file_without_rows_is_empty(data: bytes) -> None:
+def test_a_file_without_rows_is_empty(data: bytes) -> None:
     assert found(check(data)) == [("empty_file", None, None)]
 
 
-def test_16_a_lone_surrogate_fails_its_row_and_no_other() -> None:
+def test_a_lone_surrogate_fails_its_row_and_no_other() -> None:
     report = check(b"\n".join([row("a"), row("b", prompt="emoji \ud83d"), row("c", prompt="\ud83d\ude00 \\ud83d")]))
     assert report.ok
     assert [(rejected.row, rejected.code.value) for rejected in report.shards[0].rejected] == [(1, "INVALID_JSON")]
 
 
 @pytest.mark.parametrize("constant", [b"NaN", b"Infinity", b"-Infinity"])
-def test_17_constants_that_are_not_json_are_an_invalid_line(constant: bytes) -> None:
+def test_constants_that_are_not_json_are_an_invalid_line(constant: bytes) -> None:
     report = check(row(temperature=77).replace(b"77", constant))
     assert found(report) == [("invalid_json_line", None, 1)]
     assert report.errors[0].message.startswith("This line is not parseable as valid JSON.")
 
 
-def test_19_a_huge_row_is_an_error_that_says_its_size() -> None:
+def test_a_huge_row_is_an_error_that_says_its_size() -> None:
     report = check(b"\n".join([row("big", image="x" * 5000), *rows(9)]), max_line_bytes=1000)
     assert found(report) == [("invalid_request", None, 1)]
     assert "This line has 5" in report.errors[0].message
     assert "limit" in report.errors[0].message
 
 
-def test_19_a_row_larger_than_a_shard_is_a_shard_of_its_own() -> None:
+def test_a_row_larger_than_a_shard_is_a_shard_of_its_own() -> None:
     report = check(b"\n".join([*rows(2), row("big", image="x" * 5000), *rows(9)[5:]]), shard_bytes=1000)
     assert [shard.rows for shard in report.shards] == [2, 1, 4]
 
 
-def test_21_all_bad_lines_are_reported() -> None:
+def test_all_bad_lines_are_reported() -> None:
     lines = [b"{bad" if number % 10 < 3 else row(f"r{number}") for number in range(100)]
     assert len(found(check(b"\n".join(lines)))) == 30
 
 
-def test_21_more_than_a_hundred_errors_are_counted() -> None:
+def test_more_than_a_hundred_errors_are_counted() -> None:
     report = check(b"\n".join([b"{"] * 130))
     assert len(report.errors) == 100
     assert report.error_count == 130
     assert report.errors_left_out == 30
 
 
-def test_21_every_bad_line_is_one_entry_in_order_of_lines() -> None:
+def test_every_bad_line_is_one_entry_in_order_of_lines() -> None:
     lines = [row("a"), b"{", row("a"), row("b", url="/x"), row(None)]
     assert [line for _, _, line in found(check(b"\n".join(lines)))] == [2, 3, 4, 5]
 
@@ -250,27 +250,27 @@ def test_bytes_that_are_no_utf_8_json_are_an_invalid_line(line: bytes) -> None:
     assert {code for code, _, _ in found(check(line))} == {"invalid_json_line"}
 
 
-def test_24_a_model_is_required_and_is_a_printable_name() -> None:
+def test_a_model_is_required_and_is_a_printable_name() -> None:
     missing = b'{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{}}'
     assert found(check(missing)) == [("missing_required_parameter", "body.model", 1)]
     for model in ("", 7, None, "a\x00b", "\ud83d", "m" * 513):
         assert found(check(row(model=model))) == [("invalid_request", "body.model", 1)]
 
 
-def test_25_the_models_of_a_file_are_told_by_shard_and_in_all() -> None:
+def test_the_models_of_a_file_are_told_by_shard_and_in_all() -> None:
     report = check(b"\n".join(row(f"r{i}", model="ba"[i // 3]) for i in range(6)), shard_rows=3)
     assert [shard.models for shard in report.shards] == [("b",), ("a",)]
     assert report.models == ("a", "b")
 
 
 @pytest.mark.parametrize("stream", [True, 1, "true"])
-def test_26_stream_fails_its_row_and_no_other(stream: Any) -> None:
+def test_stream_fails_its_row_and_no_other(stream: Any) -> None:
     report = check(b"\n".join([row("a"), row("b", stream=stream), row("c", stream=False), row("d", stream=None)]))
     assert report.ok
     assert [(r.row, r.code.value) for r in report.shards[0].rejected] == [(1, "UNSUPPORTED_PARAMETER")]
 
 
-def test_27_what_only_the_runtime_can_judge_passes() -> None:
+def test_what_only_the_runtime_can_judge_passes() -> None:
     assert check(row(messages="not a list", zzz=1)).ok
     assert check(row().replace(b"{", b'{"extra":[1],', 1)).ok
 

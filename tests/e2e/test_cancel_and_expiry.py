@@ -1,4 +1,4 @@
-"""A batch that is told to end, by its owner or by its window, in every state (SCENARIOS 3.4, PROTOCOL 5)."""
+"""A batch that is told to end, by its owner or by its window, in every state (PROTOCOL 5, DESIGN 6)."""
 
 import random
 import time
