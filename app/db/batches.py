@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import and_, func, or_, update
+from sqlalchemy import and_, exists, func, or_, update
 from sqlmodel import Session, col, select
 
-from app.db.tables import Batch, Job, Lease, Segment
+from app.db.tables import Batch, Job, Lease, Segment, Worker
 from app.domain.batches import CLAIMABLE
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LIVE
@@ -87,6 +88,15 @@ def workers_on(session: Session, ids: Collection[str]) -> Mapping[str, int]:
         .group_by(col(Job.batch_id))
     )
     return {batch_id: int(count) for batch_id, count in session.execute(query).all()}
+
+
+def progress_on(session: Session, batch_id: str) -> Sequence[Mapping[str, Any]]:
+    """Read what the workers that hold live leases of a batch told last of their progress on it."""
+    holds = exists().where(
+        col(Lease.worker_id) == col(Worker.id), col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE)
+    )
+    told = session.exec(select(Worker.progress).where(holds)).all()
+    return [progress for progress in told if progress and progress.get("batch_id") == batch_id]
 
 
 def pace(session: Session, batch_id: str, now: datetime) -> float | None:

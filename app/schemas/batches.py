@@ -88,8 +88,15 @@ class TopError(Wire):
     message: str | None = None
 
 
+class Live(Wire):
+    """Rows finished and not handed in yet, as workers told last. For people: they may run again (R-32)."""
+
+    completed: int
+    failed: int
+
+
 class YardView(Wire):
-    """What only gpuyard says of a batch. `waiting_reason` stands while no worker is on it."""
+    """What only gpuyard says of a batch. `waiting_reason` stands while no worker is on it, `live` while one is."""
 
     state: str
     pool: str
@@ -101,6 +108,7 @@ class YardView(Wire):
     eta_seconds: int | None
     waiting_reason: str | None
     top_errors: list[TopError]
+    live: Live | None = None
 
 
 class BatchObject(Wire):

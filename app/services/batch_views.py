@@ -18,6 +18,7 @@ from app.schemas.batches import (
     BatchObject,
     BatchUsage,
     InputDetails,
+    Live,
     OutputDetails,
     RequestCounts,
     TopError,
@@ -93,7 +94,13 @@ def _yard_view(session: Session, yard: Yard, batch: Batch, tally: Tally, workers
         eta_seconds=round(left / pace) if pace else None,
         waiting_reason=_waiting_reason(session, yard, batch, now) if runs and not workers else None,
         top_errors=_top_errors(session, batch),
+        live=_live(session, batch) if runs and workers else None,
     )
+
+
+def _live(session: Session, batch: Batch) -> Live:
+    told = batches_sql.progress_on(session, batch.id)
+    return Live(completed=sum(p["completed"] for p in told), failed=sum(p["failed"] for p in told))
 
 
 def _waiting_reason(session: Session, yard: Yard, batch: Batch, now: datetime) -> str:

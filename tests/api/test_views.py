@@ -12,6 +12,7 @@ from sqlmodel import col, update
 from app.api import events as events_api
 from app.db import events as events_sql
 from app.db.tables import Batch, Worker
+from app.schemas.segments import Progress
 from tests.databases import Databases
 from tests.hands import ANSWER, Hands, do_control_work
 from tests.migrated import migrate
@@ -193,3 +194,15 @@ def test_a_stream_does_not_end_while_its_last_event_may_still_come(
             assert next(lines).startswith("id: ")
             older.rollback()
             assert "event: batch.failed" in list(lines)
+
+
+def test_a_running_batch_shows_what_its_workers_told_and_counts_only_what_is_stored(served: Served) -> None:
+    batch_id = create(served)
+    do_control_work(served)
+    hands = Hands(served)
+    hands.claim()
+    hands.plane.progress(Progress(worker_id=hands.worker_id, batch_id=batch_id, completed=2, failed=1))
+    batch = served.client().batches.retrieve(batch_id).model_dump()
+    assert batch["gpuyard"]["live"] == {"completed": 2, "failed": 1}
+    assert (batch["request_counts"]["completed"], batch["request_counts"]["failed"]) == (0, 0)
+    hands.close()
