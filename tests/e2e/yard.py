@@ -126,8 +126,14 @@ class Yard:
         self.installation.up("--no-worker", *options)
         ready = self.ready
         self.url: str = ready["url"]
-        self.sdk = OpenAI(base_url=f"{self.url}/v1", api_key=ready["api_key"], timeout=30)
-        self.http = httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {ready['api_key']}"}, timeout=30)
+        # An API that was killed is away for seconds: both clients try again until it is back.
+        self.sdk = OpenAI(base_url=f"{self.url}/v1", api_key=ready["api_key"], timeout=30, max_retries=10)
+        self.http = httpx.Client(
+            base_url=self.url,
+            headers={"authorization": f"Bearer {ready['api_key']}"},
+            timeout=30,
+            transport=httpx.HTTPTransport(retries=6),
+        )
         self.redis = Redis.from_url(for_redis(ready["broker_url"]), socket_timeout=5)
         return self
 

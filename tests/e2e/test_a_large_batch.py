@@ -1,0 +1,56 @@
+"""A batch as large as one may be, against an engine that answers at once: what the yard itself costs."""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.rows import assert_each_row_once, marked
+from tests.e2e.yard import Yard
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROWS = int(os.environ.get("GPUYARD_TEST_ROWS", "5000"))
+MIB = 1024
+MAX_PEAK = {"api": 400, "control": 400, "one": 250}
+"""MiB at most. Their memory must not follow the size of the batch: 50,000 rows cost no more than 5,000."""
+log = logging.getLogger("figures")
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    with Yard(tmp_path_factory.mktemp("yard"), max_rows=max(ROWS, 50_000)) as yard:
+        yard.start()
+        yard.worker("one", max_concurrent_prompts=32)
+        yard.until_present("one")
+        yield yard
+
+
+def peak(pid: int) -> int:
+    """The most memory a process ever had, in MiB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1]) // MIB
+
+
+def test_it_completes_and_no_process_holds_it_in_memory(yard: Yard) -> None:
+    pids = {"api": yard.pid("api"), "control": yard.pid("control"), "one": yard.workers["one"].pid}
+    began = time.monotonic()
+    batch = yard.submit(marked("large", ROWS))
+    ended = batch.ended(seconds=600)
+    seconds = time.monotonic() - began
+    peaks = {name: peak(pid) for name, pid in pids.items()}
+    assert ended.in_progress_at is not None
+    assert ended.finalizing_at is not None
+    log.info(
+        "%d rows in %.1f s, %.0f rows/s; validated within %d s, ran %d s; peaks in MiB: %s",
+        *(ROWS, seconds, ROWS / seconds, ended.in_progress_at - ended.created_at),
+        *(ended.finalizing_at - ended.in_progress_at, peaks),
+    )
+    assert_each_row_once(batch, "large", ROWS)
+    assert yard.runtime.stats()["requests"] == ROWS
+    assert all(peaks[name] <= most for name, most in MAX_PEAK.items()), peaks

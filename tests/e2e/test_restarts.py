@@ -1,0 +1,93 @@
+"""Any part of the control side may be killed in mid-run, or run twice: every row ends once."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.rows import assert_each_row_once, marked
+from tests.e2e.submitted import Submitted
+from tests.e2e.yard import CELERY, Yard, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
+
+ROWS = 1000
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory, own_database: str | None) -> Iterator[Yard]:
+    with Yard(tmp_path_factory.mktemp("yard"), database_url=own_database) as yard:
+        yard.start()
+        yard.worker("one")
+        yard.worker("two")
+        yard.until_present("one", "two")
+        yield yard
+
+
+def run_through(yard: Yard, prefix: str) -> Submitted:
+    """A batch of which some rows are stored and most are not."""
+    batch = yard.submit(marked(prefix, ROWS, "latency_ms=40"))
+    batch.stored(50)
+    return batch
+
+
+@pytest.mark.parametrize("parts", [["api"], ["control"], ["api", "control", "beat", "broker"]], ids="+".join)
+def test_parts_that_are_killed_start_again_and_nothing_is_lost_or_doubled(yard: Yard, parts: list[str]) -> None:
+    prefix = "-".join(parts)
+    batch = run_through(yard, prefix)
+    for part in parts:
+        os.kill(yard.ready["pids"][part], signal.SIGKILL)
+
+    batch.ended(seconds=90)
+
+    assert_each_row_once(batch, prefix, ROWS)
+    for part in parts:
+        yard.pid(part)
+    assert all(worker.alive for worker in yard.workers.values())
+
+
+def test_a_control_worker_killed_before_the_end_leaves_the_files_to_the_next(yard: Yard) -> None:
+    batch = run_through(yard, "files")
+    batch.stored(ROWS - 100)
+    for _ in range(2):
+        yard.kill("control")
+    batch.ended(seconds=90)
+    assert_each_row_once(batch, "files", ROWS)
+
+
+def test_a_second_beat_and_a_second_control_worker_do_no_harm(yard: Yard) -> None:
+    beat = yard.run("beat-2", *CELERY, "app", "beat")
+    control = yard.run("control-2", *CELERY, "app.celery_control", "worker", "-Q", "control", "-n", "second@%h")
+    control.until_it_says("ready.")
+    try:
+        batch = run_through(yard, "twice")
+        yard.workers["two"].kill()
+        batch.ended(seconds=90)
+
+        assert_each_row_once(batch, "twice", ROWS)
+        ended = Counter(
+            (event["type"], event["data"]["lease"])
+            for event in yard.events(batch.id)
+            if event["type"] in {"lease.reported", "lease.expired", "lease.released", "lease.revoked"}
+        )
+        assert {kind for kind, _ in ended} >= {"lease.reported", "lease.expired"}
+        assert len({lease for _, lease in ended}) == ended.total()
+        ends = [event["type"] for event in yard.events(batch.id) if event["type"].startswith("batch.")]
+        assert ends.count("batch.finalizing") == ends.count("batch.completed") == 1
+        assert beat.alive
+        assert control.alive
+    finally:
+        codes = (beat.stop(), control.stop())
+    assert codes == (0, 0)
+
+
+def test_a_worker_that_starts_again_hands_back_what_it_held(yard: Yard) -> None:
+    batch = run_through(yard, "again")
+    yard.workers["one"].kill()
+    yard.worker("one")
+    yard.until_present("one")
+    batch.ended(seconds=90)
+    assert_each_row_once(batch, "again", ROWS)
+    until(lambda: yard.http.get("/v1/workers/one").json()["state"] == "active", "the worker is active")
