@@ -1,12 +1,8 @@
 """`gpuyard config show`."""
 
-import json
-from typing import Annotated
-
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from app.cli.printing import Json, print_json, print_table
 from config.reference import shown
 from config.settings import ROLES, load_with_origins
 
@@ -19,16 +15,15 @@ def _group() -> None:
 
 
 @app.command()
-def show(as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+def show(as_json: Json = False) -> None:
     """Print every setting with its value and where it came from; keys and passwords are masked."""
     rows = {name: (value, origin) for settings in ROLES.values() for name, value, origin in shown_of(settings)}
     if as_json:
-        typer.echo(json.dumps({name: {"value": value, "from": origin} for name, (value, origin) in rows.items()}))
+        print_json({name: {"value": value, "from": origin} for name, (value, origin) in rows.items()})
         return
-    table = Table("setting", "value", "from")
-    for name, (value, origin) in sorted(rows.items()):
-        table.add_row(name, value, origin, style="dim" if origin == "default" else None)
-    Console().print(table)
+    # The value last: that column is folded where the terminal is narrow, and never cut.
+    table = ((name, origin, value) for name, (value, origin) in sorted(rows.items()))
+    print_table(("setting", "from", "value"), table, nothing="no settings")
 
 
 def shown_of(settings: type) -> tuple[tuple[str, str, str], ...]:
