@@ -1,13 +1,18 @@
 """PROTOCOL 1: the bad interleavings, forced. One transaction is held open, another one starts, and all is sound."""
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import text
 
+from app.db.store import Store
 from app.domain.errors import Refusal
 from app.services import presence
 from app.services.context import Yard
 from app.sweeps import batch_expiry, lease_expiry
+from tests.databases import Databases
 from tests.interleaving import Doer, doing, held
+from tests.migrated import migrate
 from tests.yards import (
     Controller,
     Machine,
@@ -19,6 +24,7 @@ from tests.yards import (
     later,
     lease,
     machine,
+    new_yard,
     shards,
     states,
     validated,
@@ -227,6 +233,22 @@ def test_a_beat_in_the_middle_of_a_restart_renews_nothing(yard: Yard) -> None:
     assert refusal(beat) == "superseded"
     assert lease(yard, grant.lease_id).state == "expired" or lease(yard, grant.lease_id).expires_at == before
     assert_sound(yard)
+
+
+@pytest.mark.postgres
+def test_a_beat_that_a_restart_overtakes_renews_nothing(postgres_databases: Databases, tmp_path: Path) -> None:
+    store = Store(postgres_databases.copy_of(migrate))
+    yard = new_yard(store, tmp_path / "blobs")
+    validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    with held(store, lambda: one.beat(grant.lease_id), before="SELECT lease.id", nth=2) as beat:
+        one.restarted().hello(held=[grant.lease_id])
+        renewed = lease(yard, grant.lease_id).expires_at
+        later(yard, 5)
+    assert refusal(beat) == "superseded"
+    assert lease(yard, grant.lease_id).expires_at == renewed
+    store.close()
 
 
 def test_a_slow_hello_ends_nothing_that_a_later_boot_claimed(yard: Yard) -> None:
