@@ -16,10 +16,10 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test lint types imports format docs docs-check check locks clean
+.PHONY: help install worker demo venv test test-50k lint types imports format docs docs-check check locks clean
 
 help: ## list every target
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.user ## make .venv with all that running gpuyard needs: every part, and the small model
 
@@ -32,6 +32,10 @@ venv: $(VENV)/.dev ## make .venv with all that development needs
 
 test: $(VENV)/.dev ## run all tests (SQLite and PostgreSQL); PYTEST_ARGS="tests/domain -x" narrows
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of 5,000; prints their figures
+	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \
+		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
 
 lint: $(VENV)/.dev ## ruff: all rules and the format
 	$(BIN)/ruff check .

@@ -1,11 +1,15 @@
 """Yards of this room: starting one takes seconds, so tests that leave a yard as they found it share one."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster import Cluster
 from tests.e2e.yard import Yard
+
+for chatty in ("httpx", "httpx2"):  # figures are logged, and a line a request would bury them
+    logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="session")

@@ -109,13 +109,20 @@ class Process:
 class Yard:
     """Use it as a context: it runs inside, and nothing of it runs after."""
 
-    def __init__(self, folder: Path, *, database_url: str | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        database_url: str | None = None,
+        timing: Mapping[str, str] = TIMING,
+        **settings: object,
+    ) -> None:
         """Make no process yet. `settings` are the product's, by their names in lower case."""
         given = {f"GPUYARD_{name.upper()}": str(value) for name, value in settings.items()}
         if database_url:
             given["GPUYARD_DATABASE_URL"] = database_url
         self.folder = folder
-        self.installation = GuardedInstallation(folder, TIMING | given)
+        self.installation = GuardedInstallation(folder, {**timing, **given})
         self.workers: dict[str, Process] = {}
         self._processes: list[Process] = []
 

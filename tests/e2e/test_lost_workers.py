@@ -1,4 +1,4 @@
-"""Thousands of rows over four workers, one of them killed: every row ends once, with its own answer."""
+"""Workers that die or freeze while thousands of rows run: every row ends once, with its own answer."""
 
 import logging
 import os
@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.e2e.rows import assert_each_row_once, counts, marked
-from tests.e2e.yard import TOLERATION_SECONDS, Yard
+from tests.e2e.yard import TOLERATION_SECONDS, Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROWS = int(os.environ.get("GPUYARD_TEST_ROWS", "5000"))
 WORKERS = ("north", "east", "south", "west")
 LATENCY_MS = 25
+FROZEN_ROWS = 3000
 log = logging.getLogger("figures")
 
 
@@ -38,7 +39,7 @@ def job_of_each_lease(events: list[dict[str, Any]]) -> dict[int, tuple[str, int]
     }
 
 
-def test_every_row_ends_once_with_its_own_answer(yard: Yard) -> None:
+def test_the_rows_of_a_killed_worker_run_elsewhere_and_every_row_ends_once(yard: Yard) -> None:
     began = time.monotonic()
     batch = yard.submit(marked("row", ROWS, f"latency_ms={LATENCY_MS}"))
     batch.stored(ROWS // 5, seconds=300)
@@ -77,3 +78,31 @@ def taken_over(events: list[dict[str, Any]], lost: str, killed_at: float) -> lis
         for job in event["data"]["jobs"]
     }
     return [again[granted[lease][1]] for lease in expired]
+
+
+def test_a_worker_that_was_frozen_for_too_long_changes_nothing_when_it_thaws(yard: Yard) -> None:
+    """Its leases are others' by then, and what it hands in is refused (SCENARIOS: frozen longer than the lease)."""
+    batch = yard.submit(marked("ice", FROZEN_ROWS, f"latency_ms={LATENCY_MS}"))
+    batch.stored(FROZEN_ROWS // 5)
+    frozen_at = time.time()
+    yard.workers["south"].freeze()
+    try:
+        until(lambda: taken_over_by_others(yard.events(batch.id), "south"), "its shards are others'", seconds=60)
+    finally:
+        yard.workers["south"].thaw()
+
+    batch.ended(seconds=120)
+    assert_each_row_once(batch, "ice", FROZEN_ROWS)
+    taken_over(yard.events(batch.id), "south", frozen_at)
+    after = yard.submit(marked("after", 50), pool="gpu")
+    after.ended()
+    assert_each_row_once(after, "after", 50)
+    assert yard.workers["south"].alive
+    until(lambda: yard.http.get("/v1/workers/south").json()["state"] == "active", "it is one of the pool again")
+
+
+def taken_over_by_others(events: list[dict[str, Any]], lost: str) -> bool:
+    granted = job_of_each_lease(events)
+    jobs = {granted[event["data"]["lease"]][1] for event in events if event["type"] == "lease.expired"}
+    again = {job for worker, job in granted.values() if worker != lost}
+    return bool(jobs) and jobs <= again
