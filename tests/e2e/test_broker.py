@@ -10,7 +10,8 @@ import pytest
 from celery import Celery
 from redis.exceptions import RedisError
 
-from tests.e2e.rows import assert_each_row_once, marked
+from app.local.broker import listening
+from tests.e2e.rows import assert_each_row_once, counts, marked
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import Yard, until
 
@@ -67,6 +68,32 @@ def test_a_broker_that_is_killed_and_starts_again(yard: Yard) -> None:
     assert_right(yard, batch, "killed")
     until(lambda: answers(yard), "the broker is back")
     assert all(worker.alive for worker in yard.workers.values())
+
+
+def test_a_broker_that_takes_no_writes_ends_no_worker(yard: Yard) -> None:
+    batch = run_through(yard, "full")
+    yard.redis.config_set("min-replicas-to-write", 1)
+    try:
+        during = yard.submit(marked("during", 20))
+        batch.ended()
+        during.ended()
+        assert_each_row_once(during, "during", 20)
+    finally:
+        yard.redis.config_set("min-replicas-to-write", 0)
+    assert_each_row_once(batch, "full", ROWS)
+    assert all(worker.alive for worker in yard.workers.values())
+    after = yard.submit(marked("writes", 20))
+    after.ended()
+    assert_each_row_once(after, "writes", 20)
+
+
+def test_a_broker_that_goes_and_comes_five_times(yard: Yard) -> None:
+    batch = run_through(yard, "bounced")
+    for _ in range(5):
+        yard.redis.client_kill_filter(_type="normal", skipme=True)
+        batch.stored(sum(counts(batch)[1:]) + 20)
+    assert_right(yard, batch, "bounced")
+    until(lambda: listening(yard.ready["broker_url"], "gpuyard-worker") == 2, "both workers consume again")
 
 
 def answers(yard: Yard) -> bool:

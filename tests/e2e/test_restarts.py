@@ -91,3 +91,18 @@ def test_a_worker_that_starts_again_hands_back_what_it_held(yard: Yard) -> None:
     batch.ended(seconds=90)
     assert_each_row_once(batch, "again", ROWS)
     until(lambda: yard.http.get("/v1/workers/one").json()["state"] == "active", "the worker is active")
+
+
+def test_a_worker_that_is_told_to_leave_finishes_its_rows_and_gives_back_the_rest(yard: Yard) -> None:
+    yard.runtime.reset()
+    batch = run_through(yard, "leave")
+    assert yard.workers["one"].stop() == 0
+    yard.worker("three")
+    yard.until_present("three")
+    batch.ended(seconds=90)
+
+    assert_each_row_once(batch, "leave", ROWS)
+    assert yard.runtime.stats()["requests"] == ROWS
+    kinds = [event["type"] for event in yard.events(batch.id)]
+    assert "lease.released" in kinds
+    assert "lease.expired" not in kinds
