@@ -5,14 +5,13 @@ heartbeat. Every write of control work is fenced by its lease, so a thread that 
 """
 
 import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Mapping
 from uuid import uuid4
 
 from app.control.beats import Beats
+from app.control.place import Place
 from app.control.work import Work
 from app.services.context import Yard
 from app.sweeps.sweeper import Sweeper
@@ -23,10 +22,13 @@ log = logging.getLogger(__name__)
 class ControlAgent:
     """One control worker over a yard. `periods` maps each sweep to how often it runs, in seconds."""
 
-    def __init__(self, yard: Yard, *, periods: Mapping[str, float], threads: int = 2) -> None:
-        self.name = f"control-{socket.gethostname()}-{os.getpid()}"
+    def __init__(self, yard: Yard, *, place: Place, periods: Mapping[str, float], threads: int = 2) -> None:
+        self.name = place.name
+        self._place = place
         self._stopping = threading.Event()
-        self._beats = Beats(yard, name=self.name, boot_id=uuid4().hex, stopping=self._stopping)
+        self._beats = Beats(
+            yard, name=place.name, install_id=place.install_id, boot_id=uuid4().hex, stopping=self._stopping
+        )
         self._work = [Work(yard, self._beats, self._stopping) for _ in range(threads)]
         self._sweeper = Sweeper(yard, periods=periods, runner=self.name, stopping=self._stopping)
         self._threads = [
@@ -60,3 +62,4 @@ class ControlAgent:
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
         self._beats.bye()
+        self._place.close()

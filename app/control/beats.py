@@ -22,9 +22,10 @@ RETRY_SECONDS = 2.0
 class Beats:
     """One loop: hello until it is taken, then a beat each `renew_seconds`. `worker_id` is None until the hello."""
 
-    def __init__(self, yard: Yard, *, name: str, boot_id: str, stopping: threading.Event) -> None:
+    def __init__(self, yard: Yard, *, name: str, install_id: str, boot_id: str, stopping: threading.Event) -> None:
         self._yard = yard
         self._base = self._name = name
+        self._install_id = install_id
         self._boot_id = boot_id
         self._stopping = stopping
         self._lock = threading.Lock()
@@ -77,7 +78,7 @@ class Beats:
             held = sorted(self._held)
         hello = Hello(
             name=self._name,
-            install_id=self._boot_id,
+            install_id=self._install_id,
             boot_id=self._boot_id,
             pool=QUEUE,
             transport=Transport.CONTROL,
@@ -88,7 +89,7 @@ class Beats:
         try:
             self.worker_id = workers.register(self._yard, self._caller, hello).worker_id
         except Conflict:
-            # Containers may share a host's name and a process id; whose name it is matters to nobody.
+            # Hosts may share a name; whose it is matters to nobody.
             self._name = f"{self._base}-{uuid4().hex[:8]}"
             raise
 

@@ -1,6 +1,7 @@
 """From settings to a control agent that is ready to start."""
 
 from app.control.agent import ControlAgent
+from app.control.place import Place
 from app.db import schema
 from app.services.dispatch import Ringer, publisher
 from app.services.opening import open_yard, periods
@@ -17,4 +18,5 @@ def open_agent() -> ControlAgent:
         raise SystemExit(f"gpuyard: {error}") from None
     if settings.broker_url is not None:
         yard = Ringer(publisher(settings.broker_url.get_secret_value())).start(yard)
-    return ControlAgent(yard, periods=periods(settings), threads=settings.control_threads)
+    place = Place(settings.data_dir / "control")
+    return ControlAgent(yard, place=place, periods=periods(settings), threads=settings.control_threads)

@@ -7,13 +7,17 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What of a batch decides its turn. `rank` is 9 - priority; `seq` counts batches as they were created."""
+    """What of a batch decides its turn. `rank` is 9 - priority; `seq` counts batches as they were created.
+
+    `live` counts its own live leases, for a batch that has no group.
+    """
 
     batch_id: str
     rank: int
     expires_at: datetime
     group: str | None
     seq: int
+    live: int = 0
 
     @property
     def urgency(self) -> tuple[int, int]:
@@ -23,7 +27,11 @@ class Turn:
 
 def in_order(turns: Sequence[Turn], live_by_group: Mapping[str, int]) -> list[Turn]:
     """Sort: urgency first, then the group with the fewest live jobs, then age. A batch without a group is its own."""
-    return sorted(turns, key=lambda t: (*t.urgency, live_by_group.get(t.group, 0) if t.group is not None else 0, t.seq))
+
+    def live(turn: Turn) -> int:
+        return turn.live if turn.group is None else live_by_group.get(turn.group, 0)
+
+    return sorted(turns, key=lambda turn: (*turn.urgency, live(turn), turn.seq))
 
 
 def must_yield(running: Turn, first: Turn) -> bool:

@@ -109,6 +109,7 @@ class Welcome(Wire):
     timing: TimingInfo
     leases: dict[int, LeaseVerdict] = Field(default_factory=dict)
     segment_seconds: float
+    slots: int | None = None
     work: bool = False
     drain: bool = False
 
@@ -136,6 +137,7 @@ class HeartbeatAnswer(Wire):
     leases: dict[int, LeaseVerdict]
     work: bool = False
     drain: bool = False
+    slots: int | None = None
     next_segment_seconds: float | None = None
 
 

@@ -141,7 +141,7 @@ def _judge(session: Session, batch: Batch, view: WorkerView, now: datetime) -> _
 
 
 def _turn(batch: Batch) -> Turn:
-    return Turn(batch.id, batch.rank, batch.expires_at, batch.fair_group, batch.seq or 0)
+    return Turn(batch.id, batch.rank, batch.expires_at, batch.fair_group, batch.seq or 0, batch.live)
 
 
 def _choose(

@@ -50,3 +50,8 @@ def requirements(batch: Batch) -> Mapping[str, Requirement]:
 def servable_keys(batch: Batch, view: WorkerView) -> frozenset[str]:
     """Name the needs of a batch that the worker's live runtimes serve now."""
     return frozenset(key for key, need in requirements(batch).items() if can_serve(view.runtimes, need, live_only=True))
+
+
+def pool_slots(pool: Pool | None, *, otherwise: int) -> int:
+    """Give the batches that each worker of a pool runs at once: the pool's word, else the worker's own (PL-01)."""
+    return int(pool.slots.get("batches", otherwise)) if pool is not None else otherwise

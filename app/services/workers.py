@@ -27,6 +27,7 @@ from app.schemas.workers import (
 )
 from app.services.claims import checked_worker, has_work
 from app.services.context import Caller, Yard
+from app.services.eligibility import pool_slots
 from app.services.leases import GHOST_BEATS, end_ghost, end_silenced
 
 
@@ -66,6 +67,7 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
         timing=timing_info(yard),
         leases=verdicts,
         segment_seconds=yard.limits.segment_seconds,
+        slots=worker.slots,
         work=work,
         drain=worker.drain_requested_at is not None,
     )
@@ -92,7 +94,7 @@ def heartbeat(yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat) -> He
     worker, now = yard.store.run(lambda session: _note_beat(session, yard, worker_id, beat))
     with yard.store.read() as session:
         work = has_work(session, yard, worker, now)
-    return HeartbeatAnswer(leases=leases, work=work, drain=worker.drain_requested_at is not None)
+    return HeartbeatAnswer(leases=leases, work=work, drain=worker.drain_requested_at is not None, slots=worker.slots)
 
 
 def bye(yard: Yard, caller: Caller, worker_id: str, word: Bye) -> None:
@@ -185,7 +187,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
         )
     worker.install_id, worker.boot_id = hello.install_id, hello.boot_id
     worker.pool, worker.transport, worker.hostname = hello.pool, hello.transport, hello.hostname
-    worker.slots = hello.slots
+    worker.slots = pool_slots(pool, otherwise=hello.slots)
     worker.max_concurrent_prompts = hello.max_concurrent_prompts
     worker.tags, worker.versions = hello.tags, hello.versions
     worker.runtimes = _dump(hello.runtimes)
@@ -276,6 +278,7 @@ def _note_beat(session: Session, yard: Yard, worker_id: str, beat: Heartbeat) ->
         worker.sample = beat.sample.model_dump(mode="json")
     if beat.runtimes is not None:
         worker.runtimes = _dump(beat.runtimes)
+    worker.slots = pool_slots(session.get(Pool, worker.pool), otherwise=worker.slots)
     worker.last_seen_at = worker.last_beat_at = now
     worker.offline_at = None
     session.add(worker)

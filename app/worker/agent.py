@@ -95,6 +95,7 @@ class Agent:
             self._close()
             raise SystemExit(1) from error
         self._build(welcome)
+        self._gate.resize(welcome.slots)
         self.phase = Phase.READY
         self._gate.open()  # before the first beat, whose answer says whether there is work
         for loop in self._loops:
@@ -261,6 +262,7 @@ class Agent:
         if answer.next_segment_seconds is not None:
             for share in self._shares.all():
                 share.pace(answer.next_segment_seconds)
+        self._gate.resize(answer.slots)
         if self._spool.has_orphans:
             self._sender.wake()
         if answer.drain:

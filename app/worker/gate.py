@@ -69,6 +69,14 @@ class Gate:
         with self.lock:
             return self._has_room()
 
+    def resize(self, slots: int | None) -> None:
+        """Take the pool's word for how many slots there are; None says nothing. Who is in stays."""
+        with self.lock:
+            if slots is None or slots == self.slots:
+                return
+            self.slots = slots
+        self.changed()
+
     def open(self) -> None:
         """Let triggers in."""
         self._is_open = True

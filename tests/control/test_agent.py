@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy import event
@@ -14,10 +16,12 @@ from sqlmodel import select
 from app.control import work
 from app.control.agent import ControlAgent
 from app.control.beats import Beats
+from app.control.place import Place
 from app.db.inputs import input_blob
 from app.db.tables import Lease, Worker
 from app.domain.jobs import ControlVerb
 from app.domain.timing import Timing
+from app.services import control
 from app.services.context import Yard
 from app.sweeps.election import SWEEPS
 from tests.yards import Controller, batch, control_job, created, states
@@ -34,12 +38,13 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 @contextmanager
 def running(yard: Yard, threads: int = 2) -> Iterator[ControlAgent]:
-    agent = ControlAgent(yard, periods=dict.fromkeys(SWEEPS, 60.0), threads=threads)
-    agent.start()
-    try:
-        yield agent
-    finally:
-        agent.stop()
+    with TemporaryDirectory() as folder:
+        agent = ControlAgent(yard, place=Place(Path(folder)), periods=dict.fromkeys(SWEEPS, 60.0), threads=threads)
+        agent.start()
+        try:
+            yield agent
+        finally:
+            agent.stop()
 
 
 def test_it_takes_work_without_any_bell(yard: Yard) -> None:
@@ -139,7 +144,7 @@ def test_work_that_cannot_be_done_is_put_off_and_done_later(yard: Yard) -> None:
 
 def test_a_second_hello_keeps_what_is_being_worked_on(yard: Yard) -> None:
     created(yard)
-    beats = Beats(yard, name="control", boot_id="boot", stopping=threading.Event())
+    beats = Beats(yard, name="control", install_id="install", boot_id="boot", stopping=threading.Event())
     beats._hello()
     assert beats.worker_id is not None
     grant = Controller(yard, id=beats.worker_id).claims()
@@ -151,8 +156,8 @@ def test_a_second_hello_keeps_what_is_being_worked_on(yard: Yard) -> None:
 
 def test_two_control_workers_of_one_name_both_work(yard: Yard) -> None:
     stopping = threading.Event()
-    first = Beats(yard, name="control", boot_id="boot-1", stopping=stopping)
-    second = Beats(yard, name="control", boot_id="boot-2", stopping=stopping)
+    first = Beats(yard, name="control", install_id="one", boot_id="boot-1", stopping=stopping)
+    second = Beats(yard, name="control", install_id="two", boot_id="boot-2", stopping=stopping)
     first._hello()
     threads = threading.Thread(target=second.run)
     threads.start()
@@ -168,7 +173,7 @@ def test_its_beats_renew_what_it_works_on(yard: Yard) -> None:
     quick = replace(yard, timing=Timing(1.0, 1.5, 4.0, 0.5, 0.5))
     created(quick)
     stopping = threading.Event()
-    beats = Beats(quick, name="control", boot_id="boot", stopping=stopping)
+    beats = Beats(quick, name="control", install_id="install", boot_id="boot", stopping=stopping)
     beats._hello()
     assert beats.worker_id is not None
     grant = Controller(quick, id=beats.worker_id).claims()
@@ -187,3 +192,30 @@ def test_its_beats_renew_what_it_works_on(yard: Yard) -> None:
     finally:
         stopping.set()
         thread.join(LONG)
+
+
+def test_a_killed_control_workers_job_is_free_as_soon_as_it_is_started_again(yard: Yard, tmp_path: Path) -> None:
+    place = Place(tmp_path / "control")
+    name, install_id = place.name, place.install_id
+    killed = Beats(yard, name=name, install_id=install_id, boot_id="boot-1", stopping=threading.Event())
+    killed._hello()
+    first = created(yard)
+    assert killed.worker_id is not None
+    grant = control.claim_control(yard, killed.worker_id, "request-1")
+    assert grant is not None
+    place.close()  # what the kernel does for a process that was killed
+
+    again = Place(tmp_path / "control")
+    agent = ControlAgent(yard, place=again, periods=dict.fromkeys(SWEEPS, 60.0))
+    agent.start()
+    wait_for(lambda: batch(yard, first).state == "validated")
+    agent.stop()
+    assert states(yard, grant.lease_id) == ["expired"]
+
+
+def test_two_control_workers_of_one_folder_have_two_places(tmp_path: Path) -> None:
+    one, two = Place(tmp_path), Place(tmp_path)
+    assert one.name != two.name
+    assert one.install_id != two.install_id
+    two.close()
+    assert Place(tmp_path).install_id == two.install_id

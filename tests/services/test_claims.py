@@ -193,3 +193,26 @@ def test_a_batch_waits_again_when_nothing_of_it_is_leased(yard: Yard) -> None:
     one.claim()
     assert batch(yard, batch_id).state == "in_progress"
     assert_sound(yard)
+
+
+def test_a_pools_slots_are_those_of_each_of_its_workers_and_a_change_counts_from_the_next_beat(yard: Yard) -> None:
+    one = machine(yard, slots=1)
+    assert one.hello().slots == 1
+    with yard.store.begin() as session:
+        pool = session.get(Pool, "gpu")
+        assert pool is not None
+        pool.slots = {"batches": 3}
+        session.add(pool)
+    assert one.beat().slots == 3
+    assert one.restarted().hello().slots == 3
+
+
+def test_a_batch_without_a_group_is_its_own_group(yard: Yard) -> None:
+    busy_one, idle_one = validated(yard, 8), validated(yard, 8)
+    first, second = machine(yard, "one"), machine(yard, "two")
+    taken = first.claim(want=4).batch
+    assert taken is not None
+    assert taken.id == busy_one
+    other = second.claim(want=4).batch
+    assert other is not None
+    assert other.id == idle_one

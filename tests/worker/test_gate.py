@@ -79,3 +79,15 @@ def test_each_change_is_told_without_the_lock() -> None:
     gate.open()
     entered(gate).close()
     assert seen == [True, False, True]
+
+
+def test_the_pools_word_on_slots_lets_more_in_and_throws_nobody_out() -> None:
+    gate = opened(1)
+    entered(gate)
+    assert gate.try_enter() is None
+    gate.resize(None)
+    assert gate.try_enter() is None
+    gate.resize(2)
+    entered(gate)
+    gate.resize(1)
+    assert gate.try_enter() is None
