@@ -48,9 +48,10 @@ def waiting_batches(
     return session.exec(query).all()
 
 
-def waiting_batch(session: Session, batch_id: str, now: datetime) -> Batch | None:
-    """Read one batch, if it has a queued shard that may be claimed."""
-    return session.exec(select(Batch).where(col(Batch.id) == batch_id, *_waiting(now))).first()
+def waiting_batch(session: Session, pool: str, batch_id: str, now: datetime) -> Batch | None:
+    """Read one batch of a pool, if it has a queued shard that may be claimed."""
+    query = select(Batch).where(col(Batch.id) == batch_id, col(Batch.pool) == pool, *_waiting(now))
+    return session.exec(query).first()
 
 
 def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping[str, int]:

@@ -86,7 +86,7 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     if no is not None and no is not No.UNREACHABLE:
         return _refuse(session, worker, no)
     candidates = _candidates(session, worker, view, now)
-    chosen = _choose(session, candidates, view, request, now)
+    chosen = _choose(session, worker, candidates, view, request, now)
     if isinstance(chosen, No):
         return _refuse(session, worker, chosen, work=bool(candidates))
     taken = _take(session, yard, worker, chosen, request, now)
@@ -145,7 +145,12 @@ def _turn(batch: Batch) -> Turn:
 
 
 def _choose(
-    session: Session, candidates: Sequence[_Candidate], view: WorkerView, request: ClaimRequest, now: datetime
+    session: Session,
+    worker: Worker,
+    candidates: Sequence[_Candidate],
+    view: WorkerView,
+    request: ClaimRequest,
+    now: datetime,
 ) -> _Candidate | No:
     if not candidates:
         return No.NOTHING
@@ -154,7 +159,7 @@ def _choose(
         return first
     running = next((c for c in candidates if c.batch.id == request.batch_id), None)
     if running is None and request.batch_id is not None:  # it may stand behind the window
-        batch = claims_sql.waiting_batch(session, request.batch_id, now)
+        batch = claims_sql.waiting_batch(session, worker.pool, request.batch_id, now)
         running = _judge(session, batch, view, now) if batch is not None else None
     if running is None:
         return No.NOTHING

@@ -175,6 +175,16 @@ def test_a_batch_that_was_told_to_end_is_never_claimed(yard: Yard) -> None:
     assert one.claim(running=first).no == "nothing"
 
 
+def test_a_batch_of_another_pool_is_never_claimed_not_even_as_one_that_runs_here(yard: Yard) -> None:
+    with yard.store.begin() as session:
+        session.add(Pool(name="private", created_at=yard.store.now(session)))
+    theirs = validated(yard, pool="private")
+    validated(yard)
+    one = machine(yard)
+    assert one.claim(running=theirs).no == "nothing"
+    assert_sound(yard)
+
+
 def test_a_batch_whose_window_is_over_is_never_claimed(yard: Yard) -> None:
     validated(yard, window="1h")
     later(yard, 3601, listening=False)
