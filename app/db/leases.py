@@ -126,13 +126,14 @@ def pool_of(session: Session, batch_id: str) -> Pool | None:
     return session.exec(query).first()
 
 
-def reads_file(session: Session, org_id: str, file_id: str) -> bool:
-    """Tell whether a worker of `org_id` holds a live lease of a batch whose input is this file."""
+def reads_file(session: Session, org_id: str, file_id: str, *, worker_name: str | None = None) -> bool:
+    """Tell whether a worker of `org_id` (and of that name) holds a live lease of a batch whose input is this file."""
     query = (
         select(Lease.id)
         .join(Batch, col(Batch.id) == col(Lease.batch_id))
         .join(Worker, col(Worker.id) == col(Lease.worker_id))
         .where(col(Batch.input_file_id) == file_id, col(Lease.state).in_(_LIVE), col(Worker.org_id) == org_id)
-        .limit(1)
     )
-    return session.exec(query).first() is not None
+    if worker_name is not None:
+        query = query.where(col(Worker.name) == worker_name)
+    return session.exec(query.limit(1)).first() is not None

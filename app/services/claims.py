@@ -64,13 +64,21 @@ def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> boo
 
 def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:
     """Read (or lock) the caller's worker and check that this boot is the current one (PROTOCOL 3)."""
-    worker = locks.worker(session, worker_id) if lock else session.get(Worker, worker_id)
-    if worker is None or worker.org_id != caller.org_id:
-        raise NotFound(f"no worker {worker_id!r} is registered with this key's organization", code="no_worker")
+    worker = own_worker(caller, locks.worker(session, worker_id) if lock else session.get(Worker, worker_id), worker_id)
     if boot_id is not None and worker.boot_id != boot_id:
         raise Conflict(
             f"worker {worker.name} was started again elsewhere; this process is superseded", code="superseded"
         )
+    return worker
+
+
+def own_worker(caller: Caller, worker: Worker | None, worker_id: str) -> Worker:
+    """Give the worker when the key is its: of its org and, for a single-worker key, of its name (TK-02).
+
+    Raises NotFound for every other one, and for None.
+    """
+    if worker is None or worker.org_id != caller.org_id or (caller.single_worker and worker.name != caller.name):
+        raise NotFound(f"no worker {worker_id!r} is registered with this key", code="no_worker")
     return worker
 
 

@@ -22,7 +22,7 @@ from app.schemas.segments import EndVerdict, HandInAnswer, HandInHeader, Part, P
 from app.services import blobs
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases
-from app.services.leases import note_call, note_stale_report, own_worker, ring_after
+from app.services.leases import calling_worker, note_call, note_stale_report, ring_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def hand_in(
     Authorised by worker and lease, not by boot: a restarting agent sends its spool before it says hello (PROTOCOL 3).
     Raises BadRequest when the bytes are not what the header says: then nothing of it is stored.
     """
-    worker = own_worker(yard, caller, header.worker_id)
+    worker = calling_worker(yard, caller, header.worker_id)
     if len({end.lease_id for end in header.ends}) != len(header.ends):
         raise BadRequest("a hand-in ends a lease once", code="invalid_hand_in")
     checked = _check(header.parts, body, yard.limits.max_line_bytes)

@@ -10,12 +10,11 @@ from app.db import leases as leases_sql
 from app.db import workers as workers_sql
 from app.db.tables import Batch, Lease, Worker
 from app.domain.batches import BatchState
-from app.domain.errors import NotFound
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.schemas.claims import EndAnswer, FailureReport, ReleaseRequest
-from app.services.claims import has_work
+from app.services.claims import has_work, own_worker
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases, silenced
 from app.services.presence import listening
@@ -30,7 +29,7 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
 
     One transaction a batch. Raises NotFound for a worker that is not the caller's.
     """
-    worker = own_worker(yard, caller, request.worker_id)
+    worker = calling_worker(yard, caller, request.worker_id)
     ends: dict[int, str] = dict.fromkeys(request.leases, STALE)
     for batch_id, ids in _by_batch(yard, worker.id, request.leases).items():
 
@@ -49,7 +48,7 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
 
 def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | None = None) -> EndAnswer:
     """Take a worker's report that it could not run a job: an attempt of three (R-21). The same report is taken once."""
-    worker = own_worker(yard, caller, report.worker_id)
+    worker = calling_worker(yard, caller, report.worker_id)
 
     def work(session: Session) -> tuple[Batch | None, str]:
         now = yard.store.now(session)
@@ -128,7 +127,8 @@ def end_ghost(yard: Yard, lease_id: int) -> bool:
 def may_read(yard: Yard, caller: Caller, file_id: str) -> bool:
     """Tell whether a worker's key may read a file's content: only input of jobs that its workers hold (DESIGN 11)."""
     with yard.store.read() as session:
-        return leases_sql.reads_file(session, caller.org_id, file_id)
+        name = caller.name if caller.single_worker else None
+        return leases_sql.reads_file(session, caller.org_id, file_id, worker_name=name)
 
 
 def note_call(yard: Yard, worker: Worker, boot_id: str | None) -> bool:
@@ -148,13 +148,10 @@ def note_call(yard: Yard, worker: Worker, boot_id: str | None) -> bool:
         )
 
 
-def own_worker(yard: Yard, caller: Caller, worker_id: str) -> Worker:
-    """Read a worker of the caller's org. Raises NotFound."""
+def calling_worker(yard: Yard, caller: Caller, worker_id: str) -> Worker:
+    """Read the worker that calls. Raises NotFound for one that is not the caller's."""
     with yard.store.read() as session:
-        worker = session.get(Worker, worker_id)
-        if worker is None or worker.org_id != caller.org_id:
-            raise NotFound(f"no worker {worker_id!r} is registered with this key's organization", code="no_worker")
-        return worker
+        return own_worker(caller, session.get(Worker, worker_id), worker_id)
 
 
 def note_stale_report(
