@@ -48,7 +48,7 @@ def test_the_rows_of_a_killed_worker_run_elsewhere_and_every_row_ends_once(yard:
     stored = sum(counts(batch)[1:])
     not_stored = yard.runtime.stats()["requests"] - stored
 
-    batch.ended(seconds=600)
+    batch.ended(seconds=90 + ROWS // 100)
 
     seconds = time.monotonic() - began
     assert_each_row_once(batch, "row", ROWS)

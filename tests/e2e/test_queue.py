@@ -41,7 +41,7 @@ def test_a_busy_worker_leaves_the_next_message_in_the_queue(shared_yard: Yard, s
     assert waiting.inner()["waiting_reason"]
 
     waiting.ended()
-    assert running.now().completed_at is not None
+    running.ended()
     assert_each_row_once(waiting, "next", 3)
     assert_each_row_once(running, "busy", 300)
     until(lambda: shared_yard.redis.llen(single) == 0, "the message is taken")
