@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.schemas.events import EventObject
 from app.schemas.listing import Listing
-from app.services import events
+from app.services import cursors, events
 from app.services.context import Caller, Yard
 from app.services.events import Look
 
@@ -45,7 +45,7 @@ async def stream(
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
     """Send a batch's events until it has ended."""
-    seq = events.cursor(last_event_id or after)
+    seq = cursors.parse(last_event_id or after)
     first = await run_in_threadpool(events.of_batch, yard, caller, batch_id, seq)
     lines = _lines(yard, caller, request, batch_id, seq, first)
     return StreamingResponse(lines, media_type="text/event-stream", headers={"cache-control": "no-store"})

@@ -6,13 +6,13 @@ from app.db import batches as batches_sql
 from app.db import events as events_sql
 from app.db.tables import Event
 from app.domain.batches import ENDED
-from app.domain.errors import BadRequest, NotFound
+from app.domain.errors import NotFound
 from app.schemas.events import EventObject
 from app.schemas.listing import Listing
+from app.services import cursors
 from app.services.context import Caller, Yard
 
 MAX_EVENTS_LISTED = 1000
-_MAX_SEQ = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ def listed(
     yard: Yard, caller: Caller, *, after: str | None = None, subject: str | None = None, limit: int = 100
 ) -> Listing[EventObject]:
     """List the org's events behind the cursor, oldest first. Raises BadRequest for what is no cursor."""
-    seq = cursor(after)
+    seq = cursors.parse(after)
     with yard.store.read() as session:
         found = events_sql.after(
             session, seq, org_id=caller.org_id, operator=caller.operator, subject=subject, limit=limit + 1
@@ -58,17 +58,6 @@ def of_batch(yard: Yard, caller: Caller, batch_id: str, after: int) -> Look:
         )
         more = len(found) == MAX_EVENTS_LISTED or events_sql.unsettled(session, batch_id)
     return Look([_shown(event) for event in found], last=batch.state in ENDED and not more)
-
-
-def cursor(text: str | None) -> int:
-    """Read a cursor. Raises BadRequest."""
-    if text is None:
-        return 0
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _MAX_SEQ:
-        raise BadRequest(
-            f"Invalid value for 'after': {text[:40]!r} is no event's id.", code="invalid_value", param="after"
-        )
-    return int(text)
 
 
 def _shown(event: Event) -> EventObject:

@@ -7,7 +7,8 @@ from app.db import segments as segments_sql
 from app.db.claims import batch_by_id
 from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED, BatchState
-from app.domain.errors import BadRequest, Conflict, NotFound
+from app.domain.errors import Conflict, NotFound
+from app.services import cursors
 from app.services.context import Caller, Yard
 from app.services.result_lines import result_lines, stored_lines
 
@@ -34,7 +35,7 @@ def read(yard: Yard, caller: Caller, batch_id: str, *, after: str | None = None)
             raise NotFound(f"No batch found with id '{batch_id}'.", param="batch_id")
         if batch.state in ENDED:
             return Results(_whole(yard, batch), None)
-        cursor = _cursor(after)
+        cursor = cursors.parse(after)
         segments = segments_sql.stored_after(session, batch_id, cursor, SEGMENTS)
     end = segments[-1].id if segments else cursor
     return Results(_stored(yard, segments), str(end))
@@ -55,11 +56,3 @@ def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
         content = yard.blobs.read(segment.blob_key, segment.start, segment.start + segment.length)
         for _, _, start, end in stored_lines(content):
             yield content[start : end + 1]
-
-
-def _cursor(after: str | None) -> int:
-    if after is None or after == "":
-        return 0
-    if not after.isascii() or not after.isdigit() or len(after) > len(str(2**63)):
-        raise BadRequest("'after' is no cursor: send what x-next-after of an earlier answer said", param="after")
-    return int(after)

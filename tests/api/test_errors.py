@@ -36,6 +36,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
         ("GET", "/v1/models/nope", 404, "model_not_found"),
         ("GET", "/v1/models/org/nope", 404, "model_not_found"),
         ("GET", "/v1/events?after=x", 400, "invalid_value"),
+        ("GET", f"/v1/events?after={'0' * 5000}1", 400, "invalid_value"),
         ("GET", "/v1/events?limit=x", 400, "invalid_value"),
         ("GET", "/v1/files?order=up", 400, "invalid_value"),
         ("GET", "/v1/files?after=file-nope", 400, "invalid_value"),
