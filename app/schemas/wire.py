@@ -20,7 +20,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 """A count that any database takes."""
 LeaseId = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Tokens = Annotated[int, Field(ge=0, le=2**40)]
+MAX_TOKENS = 2**40
+Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
 class UsageCounts(Wire):
@@ -34,13 +35,13 @@ class UsageCounts(Wire):
 
     @classmethod
     def of(cls, usage: Usage) -> "UsageCounts":
-        """Put a domain value on the wire."""
+        """Put a domain value on the wire. What a runtime made up stands as the most there can be: rows must go home."""
         return cls(
-            input_tokens=usage.input_tokens,
-            cached_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            total_tokens=usage.total_tokens,
+            input_tokens=min(usage.input_tokens, MAX_TOKENS),
+            cached_tokens=min(usage.cached_tokens, MAX_TOKENS),
+            output_tokens=min(usage.output_tokens, MAX_TOKENS),
+            reasoning_tokens=min(usage.reasoning_tokens, MAX_TOKENS),
+            total_tokens=min(usage.total_tokens, MAX_TOKENS),
         )
 
     def to_domain(self) -> Usage:

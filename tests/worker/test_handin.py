@@ -46,6 +46,14 @@ def test_rows_of_all_shards_go_in_one_body_part_after_part() -> None:
     assert [line.partition(b"\t")[0] for line in content.splitlines()] == [b"2", b"0", b"5", b"6"]
 
 
+def test_token_counts_that_a_runtime_made_up_keep_no_row_from_going_home() -> None:
+    one = shard(1, 2)
+    one.loaded(2)
+    finish(one, 0, 1, reply=Reply(status=200, body=b"{}", usage=Usage(input_tokens=1, total_tokens=2**53 - 1)))
+    (part,) = header(build("wrk_1", "batch_1", [one])).parts
+    assert (part.rows, part.usage.input_tokens, part.usage.total_tokens) == ("0-1", 2, 2**40)
+
+
 def test_rows_are_taken_once_and_the_sequence_goes_on() -> None:
     one = shard(1, 4)
     one.loaded(4)
