@@ -32,6 +32,8 @@ from config.sources import Layer, SettingsError, layers, nearest
 
 MIB = 1024 * 1024
 DAY_SECONDS = 86_400
+MAX_SHARD_ROWS = 4096
+"""A shard that finished every other row must still fit the set of rows that a hand-in carries."""
 
 
 class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings):
@@ -62,7 +64,9 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
     max_attempts: PositiveInt = Field(3, description="Executions of a job whose worker reports a failure.")
     max_losses: PositiveInt = Field(5, description="Lost workers a job survives (a pool may have its own).")
 
-    shard_rows: PositiveInt = Field(256, description="Rows of a shard at most.")
+    shard_rows: Annotated[int, Field(gt=0, le=MAX_SHARD_ROWS)] = Field(
+        256, description="Rows of a shard at most; itself at most 4096."
+    )
     shard_bytes: PositiveInt = Field(16 * MIB, description="Bytes of a shard at most; a longer row is a shard alone.")
     max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
     max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")

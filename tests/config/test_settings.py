@@ -3,8 +3,19 @@ import logging
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
-from config.settings import ClientSettings, ServerSettings, SettingsError, WorkerSettings, load, load_with_origins
+from app.domain.rowsets import RowSet
+from app.schemas.segments import RowSetText
+from config.settings import (
+    MAX_SHARD_ROWS,
+    ClientSettings,
+    ServerSettings,
+    SettingsError,
+    WorkerSettings,
+    load,
+    load_with_origins,
+)
 
 
 def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(
@@ -31,6 +42,14 @@ def test_only_the_first_file_found_is_read(own_surroundings: Path) -> None:
 
     assert load(WorkerSettings).pool == "etc"
     assert load(WorkerSettings, config=named).pool == "named"
+
+
+def test_every_shard_fits_what_a_hand_in_carries(own_surroundings: Path) -> None:
+    with pytest.raises(SettingsError, match="shard_rows"):
+        load(ServerSettings, cli={"shard_rows": MAX_SHARD_ROWS + 1})
+    last = 99_999_999
+    every_other = str(RowSet.of(range(last - MAX_SHARD_ROWS, last, 2)))
+    assert TypeAdapter(RowSetText).validate_python(every_other) == every_other
 
 
 def test_the_file_may_be_named_by_the_environment(own_surroundings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
