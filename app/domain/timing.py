@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 STALE_SECONDS = 60.0
 SELF_STOP_RENEWALS = 2
+STOP_RENEWALS = 3
 
 
 class TimingInvalid(ValueError):
@@ -20,6 +21,8 @@ class Timing:
     toleration_seconds: float = 300.0
     kill_after_seconds: float = 10.0
     sweep_seconds: float = 5.0
+    stop_grace_seconds: float | None = None
+    """How long a stopping lease may still hand in and report (PROTOCOL 5); None: three renewals."""
 
     def __post_init__(self) -> None:
         """Check the order of the rungs."""
@@ -46,11 +49,6 @@ class Timing:
         """The grace as a duration."""
         return timedelta(seconds=self.grace_seconds)
 
-    @property
-    def stop_grace_seconds(self) -> float:
-        """How long a stopping lease may still hand in and report (PROTOCOL 5)."""
-        return 3 * self.renew_seconds
-
     def unreachable(self, silence: timedelta) -> bool:
         """Tell whether a worker silent for this long counts zero slots (LS-03)."""
         return silence.total_seconds() > self.grace_seconds
@@ -65,4 +63,5 @@ class Timing:
 
     def stop_end(self, now: datetime) -> datetime:
         """When a lease told to stop at `now` is revoked."""
-        return now + timedelta(seconds=self.stop_grace_seconds)
+        grace = self.stop_grace_seconds if self.stop_grace_seconds is not None else STOP_RENEWALS * self.renew_seconds
+        return now + timedelta(seconds=grace)

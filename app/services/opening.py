@@ -19,6 +19,7 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
             toleration_seconds=settings.toleration_seconds,
             kill_after_seconds=settings.kill_after_seconds,
             sweep_seconds=settings.sweep_seconds,
+            stop_grace_seconds=settings.stop_grace_seconds,
         ),
         limits=Limits(
             shard_rows=settings.shard_rows,

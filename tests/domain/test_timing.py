@@ -19,6 +19,7 @@ def test_the_rungs_of_the_defaults() -> None:
     assert timing.self_stop_seconds == 280
     assert timing.lease_end(NOW) == NOW + seconds(300)
     assert timing.stop_end(NOW) == NOW + seconds(30)
+    assert Timing(stop_grace_seconds=7).stop_end(NOW) == NOW + seconds(7)
     assert (timing.unreachable(seconds(50)), timing.unreachable(seconds(50.001))) == (False, True)
     assert (timing.stale(seconds(60)), timing.stale(seconds(60.001))) == (False, True)
 
