@@ -8,6 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 
 from app.services import presence, standin
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 STAND_IN_SECONDS = 600.0
 """A stand-in works for so long, and is started again if it is needed still."""
+CHILD_LOOK_SECONDS = 1.0
+CHILD_STOP_SECONDS = 15.0
+"""More than its agent takes to stop; a database that hangs must not hold this thread for ever."""
 
 
 class Duties:
@@ -60,16 +64,19 @@ class Duties:
     def _stand_in(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
             try:
-                needed = standin.needed(self._yard)
-            except Exception as error:  # noqa: BLE001 - same
-                log.warning("cannot see whether control work waits: %s", error)
-                continue
-            if needed:
-                log.warning("no control worker is alive and work waits: this process starts one")
-                self._run_stand_in()
+                if standin.needed(self._yard):
+                    log.warning("no control worker is alive and work waits: this process starts one")
+                    self._run_stand_in()
+            except Exception as error:  # noqa: BLE001 - a database or a process table that is full is not so for ever
+                log.warning("cannot stand in for control workers: %s", error)
 
     def _run_stand_in(self) -> None:
         """Run a control worker as a child; it ends when its standard input does, so with us at the latest."""
-        child = subprocess.Popen([sys.executable, "-m", "app.control"], stdin=subprocess.PIPE)
-        self._stopping.wait(STAND_IN_SECONDS)
-        child.communicate()
+        with subprocess.Popen([sys.executable, "-m", "app.control"], stdin=subprocess.PIPE) as child:
+            until = time.monotonic() + STAND_IN_SECONDS
+            while child.poll() is None and time.monotonic() < until and not self._stopping.wait(CHILD_LOOK_SECONDS):
+                pass
+            try:
+                child.communicate(timeout=CHILD_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()  # every write of its work is fenced by a lease
