@@ -17,7 +17,7 @@ FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 5.0
 _TIMEOUT = httpx.Timeout(connect=3.0, read=30.0, write=30.0, pool=10.0)
 # Heartbeat, hand-ins, claims and downloads of a few shares: each has its own connection, none waits for another.
-# Kept ones end before the server's own keep-alive does (uvicorn: 5 s), or a call now and then meets a closed socket.
+# Kept ones end before a server's or a proxy's own keep-alive does, or a call now and then meets a closed socket.
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=3.0)
 _ERROR = 400
 _NO_CONTENT = 204

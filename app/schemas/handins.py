@@ -73,9 +73,7 @@ def read_hand_in(chunks: Iterable[bytes], *, max_line_bytes: int = MAX_LINE_BYTE
         if content is None:
             raise HandInError(f"line {line.number} has more than {max_line_bytes} bytes")
         if line.start != position or line.end != position + len(content) + 1:
-            raise HandInError(
-                f"line {line.number}: blank lines, byte order marks and other line ends have no place here"
-            )
+            raise HandInError(f"line {line.number}: {_STRAY}")
         number, _, rest = content.partition(b"\t")
         flag, _, output = rest.partition(b"\t")
         completed = _FLAGS.get(flag)

@@ -64,16 +64,14 @@ def _check(parts: Sequence[Part], body: bytes, max_line_bytes: int) -> list[_Che
     start = 0
     for part in parts:
         content = body[start : start + part.length]
+        limit = max(max_line_bytes, part.length)
         try:
             rows = RowSet.parse(part.rows)
-            lines = list(read_hand_in([content], max_line_bytes=max(max_line_bytes, part.length)))
+            found = {line.row: line.completed for line in read_hand_in([content], max_line_bytes=limit)}
         except (HandInError, ValueError) as error:
             raise BadRequest(f"part of lease {part.lease_id}: {error}", code="invalid_hand_in") from error
-        completed = sum(line.completed for line in lines)
-        if RowSet.of(line.row for line in lines) != rows or (part.completed, part.failed) != (
-            completed,
-            len(lines) - completed,
-        ):
+        completed = sum(found.values())
+        if RowSet.of(found) != rows or (part.completed, part.failed) != (completed, len(found) - completed):
             raise BadRequest(
                 f"part of lease {part.lease_id}: rows or counts differ from its lines", code="invalid_hand_in"
             )
