@@ -158,6 +158,9 @@ class DataDirSettings(Common):
     @field_validator("data_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
+        if "?" in str(value):
+            # A database URL ends its path there and has no escape for it: the database would lie somewhere else.
+            raise ValueError("the path of a data folder cannot hold a question mark")
         return value.expanduser().absolute()
 
 

@@ -208,6 +208,8 @@ def _explain(error: ValidationError, found: tuple[Layer, ...], role: type[Common
     """One line a problem, naming the setting and the place of its value, never the value (it may be a secret)."""
     lines = []
     for problem in error.errors(include_url=False, include_input=False):
+        if problem["type"] == "default_factory_not_called":  # follows from another problem, and nobody can mend it
+            continue
         path = ".".join(str(part) for part in problem["loc"])
         name = str(problem["loc"][0]) if problem["loc"] else ""
         origin = next((f" ({layer.origin})" for layer in found if name in layer.values), "")

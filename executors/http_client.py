@@ -6,6 +6,7 @@ connections as rows in flight, and no lock or scan on the way (PERFORMANCE 2).
 
 import contextlib
 import re
+import select
 import socket
 import ssl
 import time
@@ -105,7 +106,7 @@ class HttpClient:
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
-                if connection.is_fresh(time.monotonic()):
+                if connection.is_fresh(time.monotonic()) and connection.is_silent():
                     return connection
                 self._drop(connection)
         return self._new()
@@ -143,6 +144,7 @@ class _Connection:
         self._max_answer_bytes = max_answer_bytes
         self._sock: socket.socket | None = None
         self._reader: AnswerReader | None = None
+        self._poll = select.poll()
         self._used_at = 0.0
         self.used = False
         self.spent = False  # cut, or refused in mid-request: not to be used again
@@ -151,10 +153,18 @@ class _Connection:
         """Tell whether the server can be expected to have kept its end."""
         return now - self._used_at < _IDLE_SECONDS
 
+    def is_silent(self) -> bool:
+        """Tell whether nothing came since the last answer: neither an end nor bytes that nobody asked for.
+
+        Such bytes would be read as the answer to the next row, and each row's answer given to the one after it.
+        """
+        return self._reader is not None and not self._reader.has_more and not self._poll.poll(0)
+
     def exchange(self, head: bytes, body: bytes, deadline: float) -> Answer:
         """Send one request and read its answer."""
         if self._sock is None or self._reader is None:
             self._sock, self._reader = self._connect(deadline)
+            self._poll.register(self._sock, select.POLLIN)
         left = deadline - time.monotonic()
         if left <= 0:
             raise DeadlinePassed("the time was over before the request was sent")

@@ -61,6 +61,11 @@ class AnswerReader:
         self._buffer = bytearray()
         self._deadline = 0.0
 
+    @property
+    def has_more(self) -> bool:
+        """Bytes came that belong to no answer read so far."""
+        return bool(self._buffer)
+
     def read(self, deadline: float) -> Answer:
         """Read one answer. Raises ConnectionCut, DeadlinePassed or AnswerTooLarge."""
         self._deadline = deadline
@@ -68,6 +73,8 @@ class AnswerReader:
             minor, status, headers = self._head()
             if status >= 200:  # noqa: PLR2004 - 1xx announces the real answer
                 break
+            if status == 101:  # noqa: PLR2004 - the one that no answer follows
+                raise ConnectionCut("the server switches to another protocol, which nobody asked for")
         connection = headers.get("connection", "").lower()
         reusable = "close" not in connection and (minor == b"1" or "keep-alive" in connection)
         if status in {204, 304}:
@@ -94,10 +101,13 @@ class AnswerReader:
         matched = _STATUS_LINE.fullmatch(first)
         if matched is None:
             raise ConnectionCut(f"the answer is no HTTP/1.1: {first[:100]!r}")
-        headers = {}
+        headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(b":")
-            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+            key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
+            if key == "content-length" and headers.get(key, text) != text:
+                raise ConnectionCut("the answer has two lengths")
+            headers[key] = text
         return matched[1], int(matched[2]), headers
 
     def _exactly(self, size: int) -> bytes:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 from app.local import locks
 from config.broker_url import for_redis
@@ -39,7 +40,8 @@ class LocalBroker:
     @property
     def url(self) -> str:
         """The URL as Celery wants it."""
-        return f"redis+socket://{self.socket}"
+        # Both Celery and redis-py decode it; undecoded, a `#` or `%` in the folder's name would lead elsewhere.
+        return f"redis+socket://{quote(os.fsencode(self.socket))}"
 
     @property
     def argv(self) -> tuple[str, ...]:

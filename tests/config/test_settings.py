@@ -125,6 +125,18 @@ def test_a_bad_value_is_named_with_its_place_and_never_shown(monkeypatch: pytest
     assert "hunter2" not in str(refusal.value)
 
 
+def test_only_what_is_wrong_is_told_and_not_what_follows_from_it() -> None:
+    with pytest.raises(SettingsError) as refusal:
+        load(ServerSettings, cli={"port": 99999})
+    assert str(refusal.value).count("command line") == 1
+    assert "default factory" not in str(refusal.value)
+
+
+def test_a_data_folder_whose_database_would_lie_elsewhere_is_refused() -> None:
+    with pytest.raises(SettingsError, match="question mark"):
+        load(ServerSettings, cli={"data_dir": Path("/srv/a?b")})
+
+
 def test_runtime_urls_are_a_comma_list_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUYARD_RUNTIME_URL", "http://a:1, http://b:2/v1")
 

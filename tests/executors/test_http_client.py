@@ -1,5 +1,6 @@
 """One HTTP server, many threads: what a kept connection, an odd server and an odd URL do."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -56,6 +57,53 @@ def test_a_kept_connection_of_a_dead_server_is_not_mistaken_for_a_row_that_kills
     with pytest.raises(Unreachable):
         post(client, chat_row().body)
     client.close()
+
+
+class Babbler:
+    """A server that sends more than it was asked for on its first connection: at once, or when it is told to."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._at_once = at_once
+        self._connections: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for number in range(2):
+            connection, _ = self._listener.accept()
+            self._connections.append(connection)
+            connection.recv(65536)
+            connection.sendall(self._answer(200) + (self._answer(404) if self._at_once and number == 0 else b""))
+
+    @staticmethod
+    def _answer(status: int) -> bytes:
+        return b"HTTP/1.1 %d OK\r\nContent-Length: 2\r\n\r\n{}" % status
+
+    def babble(self) -> None:
+        self._connections[0].sendall(self._answer(404))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # where only one connection came
+            socket.create_connection(self._listener.getsockname()).close()
+        self._thread.join(5)
+        for sock in (self._listener, *self._connections):
+            sock.close()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_a_server_sends_unasked_is_no_rows_answer(*, at_once: bool) -> None:
+    server = Babbler(at_once=at_once)
+    client = client_of(server.url)
+    try:
+        assert post(client, b"{}", seconds=5) == 200
+        if not at_once:
+            server.babble()
+        assert post(client, b"{}", seconds=5) == 200
+    finally:
+        client.close()
+        server.close()
 
 
 def test_the_body_goes_out_as_it_stands_with_key_and_a_fresh_request_id(mock: RuntimeProcess) -> None:
@@ -188,6 +236,8 @@ def test_every_form_of_an_answer_is_read(line: tuple[socket.socket, AnswerReader
         b"HTTP/1.1 200 OK\r\nContent-Le",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhi",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 1\r\n\r\nhi",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhi",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nhi\r\n0\r\n\r\n",

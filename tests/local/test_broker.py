@@ -4,10 +4,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import kombu
 import pytest
 from redis import Redis
 
 from app.local.broker import BrokerError, LocalBroker, find_server, local_broker
+from config.broker_url import for_celery, for_redis
 
 
 class Started:
@@ -70,6 +72,21 @@ def test_the_server_listens_to_no_network_and_never_evicts(started: Started) -> 
     assert settings["port"] == "0"
     assert (settings["maxmemory-policy"], settings["appendonly"], settings["save"]) == ("noeviction", "yes", "")
     assert started.broker.socket.stat().st_mode & 0o077 == 0
+
+
+def test_any_name_of_a_data_folder_is_reached_by_the_url(tmp_path: Path) -> None:
+    odd = tmp_path / "C# 100%25 日本;a=b&c@d:[e]"
+    odd.mkdir()
+    started = Started(local_broker(odd))
+    try:
+        started.start()
+        url = started.broker.url
+        with Redis.from_url(for_redis(for_celery(url))) as client:
+            assert client.ping()
+        with kombu.Connection(for_celery(url)) as connection:
+            connection.ensure_connection(max_retries=1, timeout=5)
+    finally:
+        started.kill()
 
 
 def test_a_data_folder_too_deep_for_a_socket_gets_one_elsewhere_and_always_the_same(tmp_path: Path) -> None:
