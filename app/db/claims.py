@@ -89,11 +89,6 @@ def someone_idle(session: Session, pool: str, *, but: str, seen_after: datetime)
     return session.exec(query).first() is not None
 
 
-def batch_by_id(session: Session, batch_id: str) -> Batch | None:
-    """Read a batch without locking it."""
-    return session.exec(select(Batch).where(col(Batch.id) == batch_id)).first()
-
-
 def count_live(session: Session, batch_id: str, leases: int) -> int | None:
     """Count new leases on their batch and move it to `in_progress`; gives how many it then has.
 

@@ -116,24 +116,6 @@ def queued_shards(session: Session, batch_id: str, limit: int) -> int:
     return int(session.execute(select(func.count()).select_from(found)).scalar_one())
 
 
-def totals(session: Session, batch_id: str) -> tuple[int, int, dict[str, int]]:
-    """Sum completed rows, failed rows and tokens over a batch's shards: what is stored, and nothing else."""
-    columns = (
-        "completed",
-        "failed",
-        "input_tokens",
-        "cached_tokens",
-        "output_tokens",
-        "reasoning_tokens",
-        "total_tokens",
-    )
-    query = select(*[func.coalesce(func.sum(getattr(Job, name)), 0) for name in columns]).where(
-        col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD
-    )
-    completed, failed, *tokens = (int(value) for value in session.execute(query).one())
-    return completed, failed, dict(zip(columns[2:], tokens, strict=True))
-
-
 def control_waits(session: Session, *, since: datetime) -> bool:
     """Tell whether a piece of control work is queued that was due before `since`."""
     query = (

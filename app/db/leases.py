@@ -33,12 +33,6 @@ def batches_of_worker(session: Session, worker_id: str) -> Sequence[str]:
     return session.exec(query).all()
 
 
-def workers_of_batch(session: Session, batch_id: str) -> Sequence[str]:
-    """Name the workers that hold live leases of a batch."""
-    query = select(Lease.worker_id).where(col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE)).distinct()
-    return session.exec(query).all()
-
-
 def renew_if_held(session: Session, ids: Collection[int], *, now: datetime, until: datetime) -> set[int]:
     """Renew those of `ids` (locked) that are still `held`, and give the ids that were. An overdue one is still held."""
     if not ids:

@@ -10,7 +10,7 @@ from app.db import batches as batches_sql
 from app.db import worker_views as workers_sql
 from app.db.batches import Tally
 from app.db.tables import Batch, Pool
-from app.domain.batches import CLAIMABLE, ENDED, BatchState, Outcome, inner_state, wire_status
+from app.domain.batches import CLAIMABLE, ENDED, BatchState, inner_state, wire_status
 from app.domain.rows import Usage
 from app.domain.waiting import why_waiting
 from app.schemas.batches import (
@@ -27,6 +27,7 @@ from app.schemas.batches import (
 from app.schemas.wire import UsageCounts
 from app.services.context import Yard
 from app.services.eligibility import pool_rules, requirements, worker_view
+from app.services.moves import outcome_of
 from app.services.pools import timing_of
 
 TOP_ERRORS = 5
@@ -56,7 +57,7 @@ def _object(batch: Batch, tally: Tally, view: YardView) -> BatchObject:
         errors=BatchErrors.model_validate({"data": batch.errors}) if batch.errors else None,
         input_file_id=batch.input_file_id,
         completion_window=batch.completion_window,
-        status=wire_status(BatchState(batch.state), _outcome(batch)),
+        status=wire_status(BatchState(batch.state), outcome_of(batch)),
         output_file_id=batch.output_file_id,
         error_file_id=batch.error_file_id,
         created_at=int(batch.created_at.timestamp()),
@@ -84,7 +85,7 @@ def _yard_view(session: Session, yard: Yard, batch: Batch, tally: Tally, workers
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
     left = batch.total - tally.completed - tally.failed
     return YardView(
-        state=inner_state(BatchState(batch.state), _outcome(batch)),
+        state=inner_state(BatchState(batch.state), outcome_of(batch)),
         pool=batch.pool,
         priority=9 - batch.rank,
         group=batch.fair_group,
@@ -143,10 +144,6 @@ def _on_wire(usage: Usage) -> BatchUsage:
         output_tokens_details=OutputDetails(reasoning_tokens=usage.reasoning_tokens),
         total_tokens=usage.total_tokens,
     )
-
-
-def _outcome(batch: Batch) -> Outcome | None:
-    return Outcome(batch.outcome) if batch.outcome is not None else None
 
 
 def _seconds(at: datetime | None) -> int | None:

@@ -11,13 +11,14 @@ from app.db import batches as batches_sql
 from app.db import events, exclusive, pools
 from app.db import files as files_sql
 from app.db.tables import Batch, Job
-from app.domain.errors import BadRequest, Conflict, NotFound
+from app.domain.errors import BadRequest, Conflict
 from app.domain.jobs import ControlVerb, JobKind
 from app.domain.windows import parse_window
 from app.schemas.batches import ENDPOINTS, BatchObject, NewBatch
 from app.schemas.listing import Listing
 from app.services import batch_views, ids
 from app.services.context import Caller, Yard
+from app.services.own_batch import own_batch
 
 RETRY_WINDOW = timedelta(minutes=2)
 """For so long a retried create may be answered with the batch of its first try."""
@@ -61,9 +62,7 @@ def create(
 def retrieve(yard: Yard, caller: Caller, batch_id: str) -> BatchObject:
     """Show a batch. Raises NotFound."""
     with yard.store.read() as session:
-        batch = batches_sql.find(session, batch_id, caller.org_id)
-        if batch is None:
-            raise _no_batch(batch_id)
+        batch = own_batch(session, caller, batch_id)
         shown = batch_views.show(session, yard, [batch], yard.store.now(session))[0]
     _note_seen(yard, caller, [batch])
     return shown
@@ -190,7 +189,3 @@ def _note_seen(yard: Yard, caller: Caller, batches: Sequence[Batch]) -> None:
     unseen = [batch.id for batch in batches if not batch.seen and batch.token_id == caller.token_id]
     if unseen:
         yard.store.run(lambda session: batches_sql.mark_seen(session, unseen))
-
-
-def _no_batch(batch_id: str) -> NotFound:
-    return NotFound(f"No such Batch object: {batch_id}", code="batch_not_found", param="id")

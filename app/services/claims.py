@@ -11,6 +11,7 @@ from math import ceil
 
 from sqlmodel import Session
 
+from app.db import batches as batches_sql
 from app.db import claims as claims_sql
 from app.db import events, locks
 from app.db import jobs as jobs_sql
@@ -24,6 +25,7 @@ from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, RejectedRow
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, servable_keys, worker_view
+from app.services.moves import move_job
 
 MAX_SHARDS = 64
 """Shards of one claim at most; a worker that wants more asks again."""
@@ -212,7 +214,7 @@ def _grant(
     holds_nothing = not leases_sql.live_of_worker(session, worker.id)
     leases: list[Lease] = []
     for position, job in enumerate(jobs):
-        job.state = JobState.LEASED
+        move_job(session, job, JobState.LEASED, now=now)
         leases.append(
             Lease(
                 job_id=job.id or 0,
@@ -226,7 +228,7 @@ def _grant(
                 expires_at=yard.timing.lease_end(now),
             )
         )
-    session.add_all([*jobs, *leases])
+    session.add_all(leases)
     session.flush()
     events.record(
         session,
@@ -255,7 +257,7 @@ def _refuse(session: Session, worker: Worker, no: No, *, work: bool = False) -> 
 def _answer_again(session: Session, leases: Sequence[Lease]) -> ClaimAnswer:
     if not leases:
         return ClaimAnswer(no=No.NOTHING, work=True)
-    batch = claims_sql.batch_by_id(session, leases[0].batch_id)
+    batch = batches_sql.by_id(session, leases[0].batch_id)
     pairs = [(lease, job) for lease in leases if (job := session.get(Job, lease.job_id)) is not None]
     return _answer(batch, pairs, work=False) if batch is not None else ClaimAnswer(no=No.NOTHING)
 

@@ -18,6 +18,7 @@ from app.services import finalizing, validating
 from app.services.context import Yard
 from app.services.endings import Ending, end_leases
 from app.services.leases import ring_after
+from app.services.moves import move_job
 
 QUEUE = "control"
 
@@ -61,8 +62,8 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
             renewed_at=now,
             expires_at=yard.timing.lease_end(now),
         )
-        job.state = JobState.LEASED
-        session.add_all([job, lease])
+        move_job(session, job, JobState.LEASED, now=now)
+        session.add(lease)
         if verb is not ControlVerb.FINALIZE:
             batch.live += 1
             session.add(batch)

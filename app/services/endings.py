@@ -14,7 +14,7 @@ from app.domain.leases import LIVE, LeaseState
 from app.domain.leases import TRANSITIONS as LEASE_TRANSITIONS
 from app.domain.rows import RowErrorCode
 from app.services.context import Limits
-from app.services.moves import settle, stopping
+from app.services.moves import ForbiddenMove, move_job, settle, stopping
 
 _LEASE_STATE: Mapping[LeaseEnd, LeaseState] = {
     LeaseEnd.DONE: LeaseState.REPORTED,
@@ -58,7 +58,7 @@ def end_leases(
     for ending in endings:
         job = by_id[ending.lease.job_id]
         if job.state != JobState.LEASED:
-            raise LookupError(f"job {job.id} of a live lease is {job.state}")
+            raise ForbiddenMove(f"job {job.id} of a live lease is {job.state}")
         bounded = job.kind != JobKind.CONTROL
         verdict = jobs.after_lease(
             _cost(ending),
@@ -85,7 +85,7 @@ def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, o
     lease, state = ending.lease, _LEASE_STATE[ending.end]
     before = LeaseState(lease.state)
     if before not in LIVE or state not in LEASE_TRANSITIONS[before]:
-        raise LookupError(f"lease {lease.id}: {before} -> {state}")
+        raise ForbiddenMove(f"lease {lease.id}: {before} -> {state}")
     lease.state = state
     lease.ended_at = now
     session.add(lease)
@@ -104,7 +104,7 @@ def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, o
 
 
 def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, *, now: datetime) -> None:
-    job.state = verdict.state
+    move_job(session, job, verdict.state, now=now)
     job.attempts, job.losses = verdict.tally.attempts, verdict.tally.losses
     if _cost(ending) in {LeaseEnd.FAILED, LeaseEnd.LOST}:
         job.last_worker_id = ending.lease.worker_id
@@ -113,9 +113,6 @@ def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, 
     if verdict.state is JobState.QUEUED and job.kind == JobKind.CONTROL and ending.end is LeaseEnd.FAILED:
         wait = min(2.0**job.attempts, _CONTROL_RETRY_MAX_SECONDS)
         job.not_before_at = now + timedelta(seconds=wait)
-    if verdict.state in jobs.ENDED:
-        job.ended_at = now
     if verdict.state is JobState.FAILED:
         # its open rows fail with the reason above; the finalizer writes their lines
         job.failed += job.rows - job.completed - job.failed
-    session.add(job)

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from app.db import batches as batches_sql
 from app.db import events as events_sql
 from app.db.tables import Event
 from app.domain.batches import ENDED
-from app.domain.errors import NotFound
 from app.schemas.events import EventObject
 from app.schemas.listing import Listing
 from app.services import cursors
 from app.services.context import Caller, Yard
+from app.services.own_batch import own_batch
 
 MAX_EVENTS_LISTED = 1000
 
@@ -45,9 +44,7 @@ def of_batch(yard: Yard, caller: Caller, batch_id: str, after: int) -> Look:
     """Look at a batch's events behind the cursor. Raises NotFound."""
     with yard.store.read() as session:
         # The state first: it was committed with its event, which the queries after it then see.
-        batch = batches_sql.find(session, batch_id, caller.org_id)
-        if batch is None:
-            raise NotFound(f"No such Batch object: {batch_id}", code="batch_not_found", param="id")
+        batch = own_batch(session, caller, batch_id)
         found = events_sql.after(
             session,
             after,

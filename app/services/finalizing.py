@@ -3,26 +3,25 @@
 Two finalizers cannot both win: the last transaction is fenced by the lease and guarded by the state `finalizing`.
 """
 
-import secrets
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
 from app.blobs.store import BlobWriter
+from app.db import batches as batches_sql
 from app.db import blobs as blobs_sql
 from app.db import locks
-from app.db.claims import batch_by_id
-from app.db.jobs import totals
+from app.db.batches import Tally
 from app.db.tables import Batch, File
 from app.domain.batches import BatchState, Outcome
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
-from app.services import blobs
+from app.services import blobs, ids
 from app.services.context import Yard
 from app.services.endings import Ending, end_leases
-from app.services.moves import move
+from app.services.moves import move, outcome_of
 from app.services.result_lines import result_lines
 
 
@@ -47,7 +46,7 @@ class _Files:
 def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     """Finalize under a control lease; None when the lease was lost meanwhile. Raises BlobError (try later)."""
     with yard.store.read() as session:
-        batch = batch_by_id(session, batch_id)
+        batch = batches_sql.by_id(session, batch_id)
     if batch is None:
         raise LookupError(f"there is no batch {batch_id}")
     # A batch that ended before it was validated has no rows and no files (PROTOCOL 5).
@@ -85,13 +84,14 @@ def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files:
     now = yard.store.now(session)
     batch.output_file_id = _file(session, batch, files.output, "output", now)
     batch.error_file_id = _file(session, batch, files.error, "error", now)
-    completed, failed, usage = totals(session, batch_id)
-    batch.completed, batch.failed, batch.usage = completed, failed, usage
+    tally = batches_sql.tallies(session, [batch_id]).get(batch_id, Tally())
+    batch.completed, batch.failed, batch.usage = tally.completed, tally.failed, asdict(tally.usage)
     session.add(batch)
     session.flush()
     actor = f"worker:{lease.worker_id}"
-    data = {"completed": completed, "failed": failed, "total": batch.total}
-    move(session, batch, BatchState(Outcome(batch.outcome or "completed").value), now=now, actor=actor, data=data)
+    data = {"completed": tally.completed, "failed": tally.failed, "total": batch.total}
+    end = BatchState((outcome_of(batch) or Outcome.COMPLETED).value)
+    move(session, batch, end, now=now, actor=actor, data=data)
     return end_leases(
         session, [Ending(lease, LeaseEnd.DONE)], now=now, limits=yard.limits, max_losses=None, actor=actor
     )
@@ -104,7 +104,7 @@ def _file(session: Session, batch: Batch, written: _Written | None, kind: str, n
         raise LookupError(f"blob {written.key} was collected while it was written")
     lives = batch.output_expires_seconds
     file = File(
-        id=f"file-{secrets.token_hex(12)}",
+        id=ids.new("file-"),
         org_id=batch.org_id,
         purpose="batch_output",
         filename=f"{batch.id}_{kind}.jsonl",

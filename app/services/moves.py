@@ -1,4 +1,8 @@
-"""The one way a batch changes its state, with its time stamp and its event in the same transaction (DESIGN 6)."""
+"""The one way a batch or a job changes its state, with its time stamp in the same transaction (DESIGN 6).
+
+A batch's move writes its event; a job's has the event of the lease or the stop that moves it. The one move that is
+elsewhere is a claim's, whose last statement takes its batch to `in_progress` (app.db.claims.count_live).
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -8,9 +12,9 @@ from sqlmodel import Session
 
 from app.db import events
 from app.db.tables import Batch, Job
-from app.domain import batches
+from app.domain import batches, jobs
 from app.domain.batches import TRANSITIONS, BatchState, Outcome
-from app.domain.jobs import ControlVerb, JobKind
+from app.domain.jobs import ControlVerb, JobKind, JobState
 
 _STAMP: Mapping[BatchState, str] = {
     BatchState.VALIDATED: "validated_at",
@@ -23,7 +27,7 @@ _STAMP: Mapping[BatchState, str] = {
 
 
 class ForbiddenMove(RuntimeError):
-    """Somebody asked for a transition that app.domain.batches does not list: a bug of ours, never of a caller."""
+    """Somebody asked for a transition that the domain's table does not list: a bug of ours, never of a caller."""
 
 
 def outcome_of(batch: Batch) -> Outcome | None:
@@ -75,3 +79,14 @@ def settle(session: Session, batch: Batch, *, now: datetime, actor: str) -> None
     session.add(batch)
     if state != batch.state:
         move(session, batch, state, now=now, actor=actor, data={"outcome": outcome})
+
+
+def move_job(session: Session, job: Job, state: JobState, *, now: datetime) -> None:
+    """Move a locked job to `state`. Raises ForbiddenMove."""
+    before = JobState(job.state)
+    if state not in jobs.TRANSITIONS[before]:
+        raise ForbiddenMove(f"job {job.id}: {before} -> {state}")
+    job.state = state
+    if state in jobs.ENDED:
+        job.ended_at = now
+    session.add(job)

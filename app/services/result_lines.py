@@ -18,12 +18,14 @@ from app.domain.outputs import output_line
 from app.domain.rows import Reply, RowError, RowErrorCode
 from app.domain.rowsets import RowSet
 from app.services.context import Yard
+from app.services.moves import outcome_of
 
 PAGE = 100
 CHUNK = 1024 * 1024
 KEEP_BYTES = 32 * 1024 * 1024
 """Segments of a shard that are larger together are read row by row."""
 
+_NO_RESULT = RowError(RowErrorCode.INTERNAL_ERROR, "This request has no result.")
 _STOPPED = {
     Outcome.CANCELLED: RowError(
         RowErrorCode.BATCH_CANCELLED, "This request was not executed before its batch was cancelled."
@@ -119,5 +121,6 @@ def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet
 def _reason(batch: Batch, job: Job) -> RowError:
     if job.state == JobState.FAILED and job.error_code:
         return RowError(RowErrorCode(job.error_code), job.error_message or "")
-    outcome = Outcome(batch.outcome) if batch.outcome else Outcome.COMPLETED
-    return _STOPPED.get(outcome, RowError(RowErrorCode.INTERNAL_ERROR, "This request has no result."))
+    return _STOPPED.get(
+        outcome_of(batch) or Outcome.COMPLETED, RowError(RowErrorCode.INTERNAL_ERROR, "This request has no result.")
+    )

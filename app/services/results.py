@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.db import segments as segments_sql
-from app.db.claims import batch_by_id
 from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED, BatchState
-from app.domain.errors import Conflict, NotFound
+from app.domain.errors import Conflict
 from app.services import cursors
 from app.services.context import Caller, Yard
+from app.services.own_batch import own_batch
 from app.services.result_lines import result_lines, stored_lines
 
 SEGMENTS = 64
@@ -30,9 +30,7 @@ def read(yard: Yard, caller: Caller, batch_id: str, *, after: str | None = None)
     Raises NotFound, BadRequest for a cursor that is none, Conflict for a batch whose validation failed.
     """
     with yard.store.read() as session:
-        batch = batch_by_id(session, batch_id)
-        if batch is None or batch.org_id != caller.org_id:
-            raise NotFound(f"No batch found with id '{batch_id}'.", param="batch_id")
+        batch = own_batch(session, caller, batch_id)
         if batch.state in ENDED:
             return Results(_whole(yard, batch), None)
         cursor = cursors.parse(after)

@@ -10,18 +10,19 @@ from functools import partial
 
 from sqlmodel import Session
 
+from app.db import batches as batches_sql
 from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
 from app.db import stops as stops_sql
-from app.db.claims import batch_by_id
 from app.db.tables import Batch
 from app.domain.batches import ENDED, STOPPABLE, BatchState, Outcome
-from app.domain.errors import Conflict, NotFound
+from app.domain.errors import Conflict
 from app.domain.jobs import JobState
 from app.services.context import Caller, Yard
 from app.services.leases import ring_after
-from app.services.moves import settle, stopping
+from app.services.moves import move_job, settle, stopping
+from app.services.own_batch import own_batch
 
 BITE = 500
 """Leases and jobs that one transaction of the second step touches at most."""
@@ -34,9 +35,7 @@ def cancel(yard: Yard, caller: Caller, batch_id: str) -> None:
     """
 
     def decide(session: Session) -> bool:
-        batch = batch_by_id(session, batch_id)
-        if batch is None or batch.org_id != caller.org_id:
-            raise NotFound(f"No batch found with id '{batch_id}'.", param="batch_id")
+        batch = own_batch(session, caller, batch_id)
         now = yard.store.now(session)
         won = stops_sql.set_outcome_if_open(session, batch_id, Outcome.CANCELLED, now)
         if won:
@@ -60,7 +59,7 @@ def expire_due(yard: Yard, limit: int) -> int:
     def decide(batch_id: str, session: Session) -> bool:
         now = yard.store.now(session)
         won = stops_sql.set_outcome_if_open(session, batch_id, Outcome.EXPIRED, now)
-        batch = batch_by_id(session, batch_id)
+        batch = batches_sql.by_id(session, batch_id)
         if won and batch is not None:
             _record(session, batch, "batch.expiring", now, "service:batch-expiry")
         return won
@@ -86,7 +85,7 @@ def spread(yard: Yard, batch_id: str) -> None:
         pass
     yard.bells.stop(batch_id)
     with yard.store.read() as session:
-        batch = batch_by_id(session, batch_id)
+        batch = batches_sql.by_id(session, batch_id)
     ring_after(yard, batch, batch_id)
 
 
@@ -101,8 +100,7 @@ def _bite(session: Session, yard: Yard, batch_id: str) -> bool:
     now = yard.store.now(session)
     leases_sql.stop(session, [lease.id or 0 for lease in held], until=yard.timing.stop_end(now))
     for job in queued:
-        job.state, job.ended_at = JobState.CANCELLED, now
-        session.add(job)
+        move_job(session, job, JobState.CANCELLED, now=now)
     batch.open_jobs -= len(queued)
     more = len(held) == BITE or len(queued) == BITE
     if not more:

@@ -10,9 +10,9 @@ from datetime import datetime
 
 from sqlmodel import Session
 
+from app.db import batches as batches_sql
 from app.db import locks
 from app.db import workers as workers_sql
-from app.db.claims import batch_by_id
 from app.db.inputs import input_blob
 from app.db.tables import Batch, Job, Worker
 from app.domain.batches import BatchState
@@ -49,7 +49,7 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     Raises BlobError when the input cannot be read now.
     """
     with yard.store.read() as session:
-        batch = batch_by_id(session, batch_id)
+        batch = batches_sql.by_id(session, batch_id)
         if batch is None:
             raise LookupError(f"there is no batch {batch_id}")
         key = input_blob(session, batch_id)
