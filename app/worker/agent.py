@@ -7,42 +7,33 @@ Stop    1. gate and door closed, shares wound down, cut, given up (app.worker.dr
 """
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import structlog
 
-from app.client.control_plane import ControlPlane
 from app.client.errors import ControlPlaneError, Dismissed
 from app.domain.workers import Activity, ByeReason, Phase, Transport
-from app.schemas.workers import Bye, HeartbeatAnswer, Hello, Welcome
+from app.schemas.workers import Bye, HeartbeatAnswer, Welcome
 from app.schemas.workers import Heartbeat as Beat
-from app.worker import introduction, signals
+from app.worker import signals
 from app.worker.clock import Clock, boottime
 from app.worker.door import Door
 from app.worker.drain import Drain
 from app.worker.gate import Gate
 from app.worker.heartbeat import Heartbeat
 from app.worker.held import HeldLeases, Listing
-from app.worker.hello import backoff, say_hello
 from app.worker.kit import Kit
 from app.worker.loop import Loop
-from app.worker.permits import Permits
+from app.worker.opening import introduce, open_parts
 from app.worker.probes import Probes
-from app.worker.prompt_size import PromptSize
-from app.worker.runtimes import Runtimes
-from app.worker.sampler import Sampler
 from app.worker.selfstop import SelfStop
 from app.worker.shares import Shares
-from app.worker.spool import Spool
 from app.worker.spool_sender import SpoolSender
-from app.worker.state import StateDir, StateDirBusy
+from app.worker.state import StateDirBusy
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
-from executors.factory import executor_factory
-from executors.settings import ExecutorSettings
 
 FACTS_SECONDS = 30.0
 STOP_SECONDS = 1.0
@@ -87,8 +78,8 @@ class Agent:
     def start(self) -> None:
         """Say hello and begin to beat. Raises SystemExit(1), the reason logged, when this cannot be a worker."""
         try:
-            self._open()
-            welcome = self._introduce()
+            self._own = open_parts(self._settings, self._executors, self._clock, self._parts)
+            welcome = introduce(self._settings, self._transport, self._own, self._ended)
         except (StateDirBusy, ExecutorUnavailable, ControlPlaneError) as error:
             log.error("worker.refused", why=str(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
             self.exit_code, self.exit_reason = 1, str(error)
@@ -106,68 +97,26 @@ class Agent:
         elif welcome.work:
             self._shares.ring()
 
-    def _open(self) -> None:
-        settings = self._settings
-        if settings.server_url is None or settings.api_key is None:
-            raise ExecutorUnavailable("a worker needs GPUYARD_SERVER_URL and GPUYARD_API_KEY")
-        executors = self._executors if self._executors is not None else executor_factory(_for_executors(settings))
-        self._state = self._parts.enter_context(StateDir(settings.state_dir))
-        self._spool = Spool(self._state.spool_path)
-        self._runtimes = Runtimes(executors)
-        self._parts.callback(self._runtimes.close)
-        self._runtimes.probe()
-        fixed = settings.max_concurrent_prompts
-        self._sampler = Sampler(self._state.path)
-        self._permits = Permits(1)
-        self._size = PromptSize(self._permits, self._clock, fixed=None if fixed == "auto" else fixed)
-        self._size.runtimes_changed(self._runtimes.known_slots)
-        self._plane = ControlPlane(
-            settings.server_url, settings.api_key.get_secret_value(), boot_id=self._state.boot_id, clock=time.monotonic
-        )
-        self._parts.callback(self._plane.close)
-
-    def _introduce(self) -> Welcome:
-        settings, state = self._settings, self._state
-        fixed = settings.max_concurrent_prompts
-        who = introduction.Identity(
-            name="",
-            pool=settings.pool,
-            transport=self._transport,
-            slots=settings.slots_batches,
-            max_concurrent_prompts=None if fixed == "auto" else fixed,
-            named=settings.worker_name is not None,
-        )
-
-        def say(who: introduction.Identity) -> Welcome:
-            def hello() -> Hello:
-                return introduction.hello(who, state, self._runtimes)
-
-            waits = backoff(settings.retry_min_seconds, settings.retry_max_seconds)
-            return say_hello(self._plane, self._spool, hello, waits, self._ended)
-
-        choices = introduction.names(settings.worker_name, settings.machine_id, state.path)
-        return introduction.introduce(who, choices, say, state.path)
-
     def _build(self, welcome: Welcome) -> None:
         settings, clock = self._settings, self._clock
         self.name = welcome.name
         self._worker_id = welcome.worker_id
         self._held = HeldLeases(clock, welcome.timing.self_stop_seconds)
         kit = Kit(
-            plane=self._plane,
+            plane=self._own.plane,
             worker_id=welcome.worker_id,
-            boot_id=self._state.boot_id,
+            boot_id=self._own.state.boot_id,
             held=self._held,
-            spool=self._spool,
-            permits=self._permits,
-            runtimes=self._runtimes,
+            spool=self._own.spool,
+            permits=self._own.permits,
+            runtimes=self._own.runtimes,
             clock=clock,
             row_timeout_seconds=settings.row_timeout_seconds,
             segment_seconds=welcome.segment_seconds,
             ring=self._ring,
             on_dismissed=self._dismissed,
             row_done=self._row_done,
-            starved=self._size.starved,
+            starved=self._own.size.starved,
         )
         self._shares = Shares(kit, self._gate, clock)
         self._drain = Drain(
@@ -178,7 +127,7 @@ class Agent:
             leave=self._leave,
         )
         self._heartbeat = Heartbeat(
-            self._plane,
+            self._own.plane,
             welcome.worker_id,
             self._held,
             renew_seconds=welcome.timing.renew_seconds,
@@ -188,14 +137,14 @@ class Agent:
             on_dismissed=self._dismissed,
         )
         self._probes = Probes(
-            self._runtimes, clock, on_change=self._runtimes_changed, on_gone=lambda: self._wind_down(_NO_RUNTIME)
+            self._own.runtimes, clock, on_change=self._runtimes_changed, on_gone=lambda: self._wind_down(_NO_RUNTIME)
         )
-        self._sender = SpoolSender(self._spool, self._plane)
+        self._sender = SpoolSender(self._own.spool, self._own.plane)
         self._loops: list[Loop] = [
             self._heartbeat,
             SelfStop(self._held),
             self._probes,
-            self._sampler,
+            self._own.sampler,
             self._sender,
         ]
 
@@ -247,15 +196,15 @@ class Agent:
         if with_facts:
             self._facts_at = now
         return Beat(
-            boot_id=self._state.boot_id,
+            boot_id=self._own.state.boot_id,
             phase=self.phase,
             activity=Activity.BUSY if self._shares.all() else Activity.IDLE,
             current_invocations=len(listing.leases),
             leases=listing.leases,
             unstarted=listing.unstarted,
             spooled=listing.spooled,
-            sample=self._sampler.latest,
-            runtimes=self._runtimes.infos() if with_facts else None,
+            sample=self._own.sampler.latest,
+            runtimes=self._own.runtimes.infos() if with_facts else None,
         )
 
     def _answered(self, answer: HeartbeatAnswer) -> None:
@@ -263,7 +212,7 @@ class Agent:
             for share in self._shares.all():
                 share.pace(answer.next_segment_seconds)
         self._gate.resize(answer.slots)
-        if self._spool.has_orphans:
+        if self._own.spool.has_orphans:
             self._sender.wake()
         if answer.drain:
             self.drain(ByeReason.DRAIN)
@@ -274,10 +223,10 @@ class Agent:
             self.drain(ByeReason.IDLE)
 
     def _runtimes_changed(self) -> None:
-        if self._size.runtimes_changed(self._runtimes.known_slots):
+        if self._own.size.runtimes_changed(self._own.runtimes.known_slots):
             self._fit()
         for share in self._shares.all():
-            (share.let_go if self._runtimes.any_alive else share.hold)(_NO_RUNTIME)
+            (share.let_go if self._own.runtimes.any_alive else share.hold)(_NO_RUNTIME)
         self._on_gate()
         self._facts_at = float("-inf")
         self._heartbeat.wake()
@@ -286,11 +235,11 @@ class Agent:
         self._shares.ring()
 
     def _row_done(self) -> None:
-        if self._size.row_done():
+        if self._own.size.row_done():
             self._fit()
 
     def _fit(self) -> None:
-        log.info("prompts.resized", max_in_flight=self._permits.limit)
+        log.info("prompts.resized", max_in_flight=self._own.permits.limit)
         for share in self._shares.all():
             share.fit()
 
@@ -300,7 +249,7 @@ class Agent:
             share.cut(reason)
 
     def _on_gate(self) -> None:
-        self._door.set(is_open=self._gate.has_room and self._runtimes.any_alive)
+        self._door.set(is_open=self._gate.has_room and self._own.runtimes.any_alive)
 
     def _set_phase(self, phase: Phase) -> None:
         self.phase = phase
@@ -344,19 +293,12 @@ class Agent:
 
     def _say_bye(self, reason: ByeReason, abandoned: int) -> None:
         bye = Bye(
-            boot_id=self._state.boot_id,
+            boot_id=self._own.state.boot_id,
             reason=reason,
             inflight_abandoned=abandoned,
-            spooled=self._spool.ending_leases(),
+            spooled=self._own.spool.ending_leases(),
         )
         try:
-            self._plane.bye(self._worker_id, bye)
+            self._own.plane.bye(self._worker_id, bye)
         except ControlPlaneError as error:
             log.debug("bye.unanswered", why=str(error))
-
-
-def _for_executors(settings: WorkerSettings) -> ExecutorSettings:
-    key = settings.runtime_api_key
-    return ExecutorSettings(
-        runtime=settings.runtime, urls=settings.runtime_url, api_key=key.get_secret_value() if key else None
-    )

@@ -1,0 +1,93 @@
+"""What a worker has before anybody knows of it: state directory, spool, runtimes, HTTP client. And its hello."""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from app.client.control_plane import ControlPlane
+from app.domain.workers import Transport
+from app.schemas.workers import Hello, Welcome
+from app.worker import introduction
+from app.worker.clock import Clock
+from app.worker.hello import backoff, say_hello
+from app.worker.permits import Permits
+from app.worker.prompt_size import PromptSize
+from app.worker.runtimes import Runtimes
+from app.worker.sampler import Sampler
+from app.worker.spool import Spool
+from app.worker.state import StateDir
+from config.settings import WorkerSettings
+from executors.base import BaseExecutor, ExecutorUnavailable
+from executors.factory import executor_factory
+from executors.settings import ExecutorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A worker's own parts; they do not depend on what the control plane answers."""
+
+    state: StateDir
+    spool: Spool
+    runtimes: Runtimes
+    sampler: Sampler
+    permits: Permits
+    size: PromptSize
+    plane: ControlPlane
+
+
+def open_parts(
+    settings: WorkerSettings, executors: Sequence[BaseExecutor] | None, clock: Clock, closing: ExitStack
+) -> Opened:
+    """Lock the state directory and look at the runtimes once; `closing` lets go of all of it, also after an error.
+
+    Raises ExecutorUnavailable and StateDirBusy.
+    """
+    if settings.server_url is None or settings.api_key is None:
+        raise ExecutorUnavailable("a worker needs GPUYARD_SERVER_URL and GPUYARD_API_KEY")
+    found = executors if executors is not None else executor_factory(_for_executors(settings))
+    state = closing.enter_context(StateDir(settings.state_dir))
+    runtimes = Runtimes(found)
+    closing.callback(runtimes.close)
+    runtimes.probe()
+    permits = Permits(1)
+    size = PromptSize(permits, clock, fixed=_fixed_prompts(settings))
+    size.runtimes_changed(runtimes.known_slots)
+    key = settings.api_key.get_secret_value()
+    plane = ControlPlane(settings.server_url, key, boot_id=state.boot_id, clock=time.monotonic)
+    closing.callback(plane.close)
+    return Opened(state, Spool(state.spool_path), runtimes, Sampler(state.path), permits, size, plane)
+
+
+def introduce(settings: WorkerSettings, transport: Transport, own: Opened, stop: threading.Event) -> Welcome:
+    """Send the spool and say hello until it is taken, or `stop` is set. Raises app.client.errors."""
+    who = introduction.Identity(
+        name="",
+        pool=settings.pool,
+        transport=transport,
+        slots=settings.slots_batches,
+        max_concurrent_prompts=_fixed_prompts(settings),
+        named=settings.worker_name is not None,
+    )
+
+    def say(who: introduction.Identity) -> Welcome:
+        def hello() -> Hello:
+            return introduction.hello(who, own.state, own.runtimes)
+
+        waits = backoff(settings.retry_min_seconds, settings.retry_max_seconds)
+        return say_hello(own.plane, own.spool, hello, waits, stop)
+
+    choices = introduction.names(settings.worker_name, settings.machine_id, own.state.path)
+    return introduction.introduce(who, choices, say, own.state.path)
+
+
+def _fixed_prompts(settings: WorkerSettings) -> int | None:
+    return None if settings.max_concurrent_prompts == "auto" else settings.max_concurrent_prompts
+
+
+def _for_executors(settings: WorkerSettings) -> ExecutorSettings:
+    key = settings.runtime_api_key
+    return ExecutorSettings(
+        runtime=settings.runtime, urls=settings.runtime_url, api_key=key.get_secret_value() if key else None
+    )
