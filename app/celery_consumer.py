@@ -14,7 +14,7 @@ from celery.worker.consumer import Consumer
 log = logging.getLogger(__name__)
 
 # What Celery and kombu raise over content, as opposed to the broker's own errors.
-CONTENT_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
+CONTENT_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 class SturdyConsumer(Consumer):

@@ -1,5 +1,6 @@
 """The broker is a doorbell: what becomes of batches when it forgets, dies, freezes or lies."""
 
+import base64
 import json
 import os
 import signal
@@ -103,6 +104,24 @@ def answers(yard: Yard) -> bool:
         return False
 
 
+def _message(body: bytes) -> bytes:
+    """A whole message for `run_batch`, as kombu writes it, around any body."""
+    properties = {
+        "correlation_id": "1",
+        "delivery_info": {"exchange": "", "routing_key": "gpu"},
+        "delivery_tag": "1",
+        "body_encoding": "base64",
+    }
+    message = {
+        "body": base64.b64encode(body).decode(),
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {"lang": "py", "task": "run_batch", "id": "1", "root_id": "1"},
+        "properties": properties,
+    }
+    return json.dumps(message).encode()
+
+
 def forge(yard: Yard, batch: Submitted, other: Submitted) -> int:
     """Send what anybody who reaches the broker could send; gives the number of messages."""
     forger = Celery("forger", broker=yard.ready["broker_url"], set_as_current=False)
@@ -123,7 +142,9 @@ def forge(yard: Yard, batch: Submitted, other: Submitted) -> int:
         forger.send_task("run_control", args=["job_999999"], queue="control", ignore_result=True)
     finally:
         forger.close()
-    raw = [b"no json", b"{}", b"[1, 2]", json.dumps({"body": "!", "headers": {}, "properties": {}}).encode()]
+    deep = b"[" * 100_000
+    envelope = {"body": "!", "headers": {}, "properties": {}}
+    raw = [b"no json", b"{}", b"[1, 2]", deep, json.dumps(envelope).encode(), _message(deep)]
     for message in raw:
         yard.redis.lpush("gpu", message)
         yard.redis.lpush("control", message)
