@@ -1,8 +1,10 @@
 """A batch as its owner sees it: OpenAI's object with what gpuyard knows beside it (OPENAI_CONTRACT 1.2)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache, partial
+from typing import NamedTuple
 
 from sqlmodel import Session
 
@@ -11,6 +13,7 @@ from app.db import worker_views as workers_sql
 from app.db.batches import Tally
 from app.db.tables import Batch, Pool
 from app.domain.batches import CLAIMABLE, ENDED, BatchState, inner_state, wire_status
+from app.domain.eligibility import PoolRules, WorkerView
 from app.domain.rows import Usage
 from app.domain.waiting import why_waiting
 from app.schemas.batches import (
@@ -34,7 +37,8 @@ TOP_ERRORS = 5
 
 
 def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) -> list[BatchObject]:
-    """Put batches on the wire. Two queries for all that run, and two more for each of them."""
+    """Put batches on the wire: two queries for all that run, two more for each of them, and the workers once a pool."""
+    crew = cache(partial(_crew, session, yard, now))
     running = {batch.id for batch in batches if batch.state not in ENDED and batch.shards}
     tallies = batches_sql.tallies(session, running)
     workers = batches_sql.workers_on(session, running)
@@ -42,7 +46,7 @@ def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) 
         _object(
             batch,
             tallies.get(batch.id, Tally()),
-            _yard_view(session, yard, batch, tallies.get(batch.id, Tally()), workers.get(batch.id, 0), now),
+            _yard_view(session, crew, batch, tallies.get(batch.id, Tally()), workers.get(batch.id, 0), now),
         )
         for batch in batches
     ]
@@ -80,7 +84,9 @@ def _object(batch: Batch, tally: Tally, view: YardView) -> BatchObject:
     )
 
 
-def _yard_view(session: Session, yard: Yard, batch: Batch, tally: Tally, workers: int, now: datetime) -> YardView:
+def _yard_view(
+    session: Session, crew: Callable[[str], "_Crew"], batch: Batch, tally: Tally, workers: int, now: datetime
+) -> YardView:
     runs = batch.state in CLAIMABLE and batch.outcome is None
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
     left = batch.total - tally.completed - tally.failed
@@ -93,7 +99,7 @@ def _yard_view(session: Session, yard: Yard, batch: Batch, tally: Tally, workers
         workers=workers,
         rows_per_second=round(pace, 3) if pace is not None else None,
         eta_seconds=round(left / pace) if pace else None,
-        waiting_reason=_waiting_reason(session, yard, batch, now) if runs and not workers else None,
+        waiting_reason=_waiting_reason(session, crew(batch.pool), batch) if runs and not workers else None,
         top_errors=_top_errors(session, batch),
         live=_live(session, batch) if runs and workers else None,
     )
@@ -104,16 +110,28 @@ def _live(session: Session, batch: Batch) -> Live:
     return Live(completed=sum(p["completed"] for p in told), failed=sum(p["failed"] for p in told))
 
 
-def _waiting_reason(session: Session, yard: Yard, batch: Batch, now: datetime) -> str:
-    pool = session.get(Pool, batch.pool)
+class _Crew(NamedTuple):
+    """A pool's workers that have not left, as eligibility sees them now, and the pool's thresholds."""
+
+    workers: Sequence[WorkerView]
+    rules: PoolRules
+
+
+def _crew(session: Session, yard: Yard, now: datetime, name: str) -> _Crew:
+    pool = session.get(Pool, name)
     timing = timing_of(yard, pool)
-    present = workers_sql.of_pool(session, batch.pool)
+    present = workers_sql.of_pool(session, name)
     held = workers_sql.held_batches(session, [worker.id for worker in present])
+    views = [worker_view(worker, now=now, timing=timing, held_batches=held.get(worker.id, 0)) for worker in present]
+    return _Crew(views, pool_rules(pool))
+
+
+def _waiting_reason(session: Session, crew: _Crew, batch: Batch) -> str:
     return why_waiting(
-        [worker_view(worker, now=now, timing=timing, held_batches=held.get(worker.id, 0)) for worker in present],
+        crew.workers,
         requirements(batch).values(),
         pool=batch.pool,
-        rules=pool_rules(pool),
+        rules=crew.rules,
         earlier=batches_sql.earlier(session, batch),
     )
 
