@@ -33,4 +33,10 @@ class Door:
                 return
             consumer = self._worker.consumer
             # In the consumer's own thread, which is the only one that may touch its channel.
-            consumer.call_soon(consumer.add_task_queue if is_open else consumer.cancel_task_queue, self._queue)
+            consumer.call_soon(_move, consumer, self._queue, is_open)
+
+
+def _move(consumer: Any, queue: str, is_open: bool) -> None:
+    if consumer.task_consumer is None:
+        return  # a worker that stops without ever having met its broker still runs what was called soon
+    (consumer.add_task_queue if is_open else consumer.cancel_task_queue)(queue)

@@ -37,12 +37,14 @@ def start(
     """Start the plain command; the settings come from the environment."""
     started: list[ProcessContainer] = []
 
-    def begin(runtime: str = "fake:", **settings: str) -> ProcessContainer:
+    def begin(
+        runtime: str = "fake:", *, lines: tuple[str, ...] = ("Connected to", " ready."), **settings: str
+    ) -> ProcessContainer:
         container = ProcessContainer(
             "gpu-1",
             [sys.executable, "-m", "celery", "-A", "app", "worker", "-Q", "gpu"],
             folder=tmp_path,
-            ready=lambda found: "Connected to" in found.logs() and " ready." in found.logs(),
+            ready=lambda found: all(line in found.logs() for line in lines),
         )
         chosen = {
             "server_url": plane.url,
@@ -123,6 +125,17 @@ def test_a_worker_whose_broker_is_frozen_still_beats_and_still_ends(
     os.kill(worker.pid, signal.SIGTERM)
     plane.wait(lambda: plane.called("bye"))
     assert exit_code(worker) == 0, worker.logs()
+
+
+def test_a_worker_that_never_met_its_broker_beats_and_ends_without_a_trace(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer]
+) -> None:
+    worker = start(lines=("Cannot connect to", "worker.ready"), broker_url="redis://127.0.0.1:1/0")
+    plane.wait(lambda: len(plane.called("heartbeat")) > 2)
+    os.kill(worker.pid, signal.SIGTERM)
+    assert exit_code(worker) == 0, worker.logs()
+    assert len(plane.called("bye")) == 1
+    assert "Error on stopping" not in worker.logs()
 
 
 def test_a_dismissed_worker_exits_1(plane: FakeControlPlane, start: Callable[..., ProcessContainer]) -> None:
