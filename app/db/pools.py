@@ -23,3 +23,8 @@ def usable(session: Session, name: str, org_id: str) -> Pool | None:
 def unset_default(session: Session, *, but: str) -> None:
     """Leave one default pool."""
     session.execute(update(Pool).where(col(Pool.name) != but, col(Pool.is_default).is_(True)).values(is_default=False))
+
+
+def with_timing(session: Session) -> list[Pool]:
+    """Read the pools that have rungs of their own."""
+    return [pool for pool in session.exec(select(Pool)).all() if pool.timing]

@@ -72,15 +72,23 @@ class Store:
             yield session
 
     def run(self, work: Callable[[Session], T]) -> T:
-        """Run `work` in a writing transaction, and again (up to 5 times) when the database chose it as a victim."""
-        for attempt in Retrying(
-            retry=retry_if_exception(_is_victim),
-            stop=stop_after_attempt(5),
-            wait=wait_random_exponential(multiplier=0.02, max=1),
-            reraise=True,
-        ):
-            with attempt, self.begin() as session:
-                result = work(session)
+        """Run `work` in a writing transaction, and again (up to 5 times) when the database chose it as a victim.
+
+        Raises DatabaseUnavailable when it was chosen every time: the database is too busy.
+        """
+        try:
+            for attempt in Retrying(
+                retry=retry_if_exception(_is_victim),
+                stop=stop_after_attempt(5),
+                wait=wait_random_exponential(multiplier=0.02, max=1),
+                reraise=True,
+            ):
+                with attempt, self.begin() as session:
+                    result = work(session)
+        except DBAPIError as error:
+            if _is_victim(error):
+                raise DatabaseUnavailable(f"the database is too busy: {error.orig}") from error
+            raise
         return result
 
     def now(self, session: Session) -> datetime:

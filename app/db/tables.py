@@ -256,6 +256,8 @@ class Worker(SQLModel, table=True):
     tags: list[str] = _json("[]")
     versions: dict[str, str] = _json("{}")
     runtimes: list[dict[str, Any]] = _json("[]")
+    timing: dict[str, float] = _json("{}")
+    """The rungs that its last hello was told, where its pool has its own: a change counts from the next hello."""
     sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     progress: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     no_lease: str | None = None

@@ -6,6 +6,15 @@ import json
 from app.domain.rows import Reply
 
 
+def line_start(batch_id: str, row: int) -> bytes:
+    """Give how the line of a row begins: no other row's line does."""
+    return f'{{"id":"batch_req_{_digest(batch_id, row)}"'.encode("ascii")
+
+
+def _digest(batch_id: str, row: int) -> str:
+    return hashlib.sha256(f"{batch_id}:{row}".encode()).hexdigest()[:32]
+
+
 def output_line(batch_id: str, row: int, custom_id: str | None, reply: Reply) -> bytes:
     """Write one row's line, without a newline.
 
@@ -13,7 +22,7 @@ def output_line(batch_id: str, row: int, custom_id: str | None, reply: Reply) ->
     one JSON value in one line of ASCII already. `custom_id` is None only for a row whose line could not be read. The
     ids follow from the batch and the row, so a row that runs again after a lost worker keeps its ids.
     """
-    digest = hashlib.sha256(f"{batch_id}:{row}".encode()).hexdigest()[:32]
+    digest = _digest(batch_id, row)
     head = f'{{"id":"batch_req_{digest}","custom_id":{json.dumps(custom_id)}'
     if reply.error is not None:
         error = json.dumps({"code": reply.error.code.value, "message": reply.error.message}, separators=(",", ":"))

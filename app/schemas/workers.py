@@ -21,6 +21,9 @@ WORKER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 WorkerName = Annotated[str, StringConstraints(pattern=WORKER_NAME)]
 Opaque = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
 
+Label = Annotated[str, StringConstraints(max_length=200)]
+ModelName = Annotated[str, StringConstraints(max_length=512)]
+
 
 class RuntimeInfo(Wire):
     """One runtime of a worker as its last probe found it. `models` are ids and aliases."""
@@ -29,7 +32,7 @@ class RuntimeInfo(Wire):
     kind: str = Field(max_length=64)
     alive: bool
     reason: str | None = Field(default=None, max_length=500)
-    models: list[str] = Field(default_factory=list, max_length=10_000)
+    models: list[ModelName] = Field(default_factory=list, max_length=10_000)
     endpoints: list[str] = Field(default_factory=list, max_length=32)
     slots: int | None = None
     version: str | None = Field(default=None, max_length=100)
@@ -84,8 +87,8 @@ class Hello(Wire):
     hostname: str = Field(default="", max_length=255)
     slots: int = Field(default=1, ge=0, le=1000)
     max_concurrent_prompts: int | None = Field(default=None, ge=1, le=1_000_000)
-    tags: list[str] = Field(default_factory=list, max_length=200)
-    versions: dict[str, str] = Field(default_factory=dict)
+    tags: list[Label] = Field(default_factory=list, max_length=200)
+    versions: dict[Label, Label] = Field(default_factory=dict, max_length=50)
     runtimes: list[RuntimeInfo] = Field(default_factory=list, max_length=64)
     held: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     sample: HostSample | None = None

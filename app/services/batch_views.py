@@ -31,7 +31,6 @@ from app.schemas.wire import UsageCounts
 from app.services.context import Yard
 from app.services.eligibility import pool_rules, requirements, worker_view
 from app.services.moves import outcome_of
-from app.services.pools import timing_of
 
 TOP_ERRORS = 5
 
@@ -119,10 +118,11 @@ class _Crew(NamedTuple):
 
 def _crew(session: Session, yard: Yard, now: datetime, name: str) -> _Crew:
     pool = session.get(Pool, name)
-    timing = timing_of(yard, pool)
     present = workers_sql.of_pool(session, name)
     held = workers_sql.held_batches(session, [worker.id for worker in present])
-    views = [worker_view(worker, now=now, timing=timing, held_batches=held.get(worker.id, 0)) for worker in present]
+    views = [
+        worker_view(worker, now=now, timing=yard.timing, held_batches=held.get(worker.id, 0)) for worker in present
+    ]
     return _Crew(views, pool_rules(pool))
 
 

@@ -24,7 +24,7 @@ from app.domain.leases import LIVE
 from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, RejectedRow
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_rules, servable_keys, worker_view
+from app.services.eligibility import pool_rules, servable_keys, told, worker_view
 from app.services.moves import move_job
 
 MAX_SHARDS = 64
@@ -225,7 +225,7 @@ def _grant(
                 unstarted=not (holds_nothing and position == 0),
                 granted_at=now,
                 renewed_at=now,
-                expires_at=yard.timing.lease_end(now),
+                expires_at=told(worker, yard.timing).lease_end(now),
             )
         )
     session.add_all(leases)

@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from celery import Celery
@@ -56,6 +57,7 @@ class Ringer:
         self._bells: queue.Queue[_Bell | None] = queue.Queue(QUEUE_SIZE)
         self._thread: threading.Thread | None = None
         self._complained_at = float("-inf")
+        self._closed = False
 
     def start(self, yard: Yard) -> Yard:
         """Begin to ring for `yard`; gives the yard whose use cases ring here."""
@@ -65,13 +67,12 @@ class Ringer:
         return ringing
 
     def close(self, timeout: float = 2.0) -> None:
-        """Publish what waits, for at most about `timeout` seconds."""
-        try:
+        """Publish what waits, for at most about `timeout` seconds; what is left then is never rung."""
+        with suppress(queue.Full):
             self._bells.put(None, timeout=timeout)
-        except queue.Full:
-            return
         if self._thread is not None:
             self._thread.join(timeout)
+        self._closed = True
 
     def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Ring a pool for a batch."""
@@ -92,7 +93,7 @@ class Ringer:
             self._complain("more bells than the broker takes; the requeue sweep rings again")
 
     def _run(self, yard: Yard) -> None:
-        while (bell := self._bells.get()) is not None:
+        while not self._closed and (bell := self._bells.get()) is not None:
             try:
                 bell.ring(yard, bell.batch_id, bell.quiet_seconds)
             except _AWAY as error:

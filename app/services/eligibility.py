@@ -1,6 +1,7 @@
 """From rows of the database to the domain's question: why may this worker not take this job."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from app.db.tables import Batch, Pool, Worker
@@ -18,15 +19,34 @@ def servings(worker: Worker) -> tuple[Serving, ...]:
     return tuple(RuntimeInfo.model_validate(runtime).to_domain() for runtime in worker.runtimes)
 
 
+def rungs(service: Timing, own: Mapping[str, float]) -> Timing:
+    """Give a pool's own rungs, which were checked when they were set, or the service's.
+
+    How long a kill takes is the worker's setting; the control plane's may have changed since.
+    """
+    return replace(service, kill_after_seconds=0.0, **own) if own else service
+
+
+def told(worker: Worker, service: Timing) -> Timing:
+    """Give the rungs that a worker lives by: those its last hello was told.
+
+    A pool's change must not reach the leases of a worker that stops itself by the old ones: a job could run twice.
+    """
+    return rungs(service, worker.timing)
+
+
 def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: int) -> WorkerView:
-    """Give what eligibility asks of a worker. `held_batches` counts distinct batches it holds leases of."""
+    """Give what eligibility asks of a worker. `held_batches` counts distinct batches it holds leases of.
+
+    `timing` is the service's; what the worker was told wins.
+    """
     sample = HostSample.model_validate(worker.sample or {})
     load = sample.load1 / sample.cpus if sample.load1 is not None and sample.cpus else None
     memory = sample.memory_available / 1e9 if sample.memory_available is not None else None
     return WorkerView(
         state=WorkerState(worker.state) if worker.drain_requested_at is None else WorkerState.DRAINING,
         phase=Phase(worker.phase) if worker.phase else None,
-        unreachable=timing.unreachable(now - worker.last_seen_at),
+        unreachable=told(worker, timing).unreachable(now - worker.last_seen_at),
         free_slots=worker.slots + OVERLAP - held_batches if worker.slots else 0,
         load_per_cpu=load,
         memory_gb=memory,

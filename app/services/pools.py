@@ -13,6 +13,7 @@ from app.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from app.domain.timing import Timing, TimingInvalid
 from app.schemas.pools import NewPool, PoolChange, PoolInfo
 from app.services.context import Caller, Yard
+from app.services.eligibility import rungs
 from config.queues import check_pool_name
 
 
@@ -110,7 +111,7 @@ def _apply(yard: Yard, pool: Pool, wanted: PoolChange) -> None:
 
 def timing_of(yard: Yard, pool: Pool | None) -> Timing:
     """Give the rungs that hold in a pool: its own, or the service's."""
-    return replace(yard.timing, **pool.timing) if pool is not None and pool.timing else yard.timing
+    return rungs(yard.timing, pool.timing) if pool is not None else yard.timing
 
 
 def _note(session: Session, pool: Pool, kind: str, *, now: datetime, actor: str) -> None:

@@ -1,16 +1,21 @@
 """A batch's results in one stream: while it runs in the order stored, after its end one file in input order (R-22)."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
+from sqlmodel import Session
+
+from app.db import files as files_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED, BatchState
-from app.domain.errors import Conflict
+from app.domain.errors import Conflict, NotFound
+from app.domain.outputs import line_start
 from app.services import cursors
 from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
-from app.services.result_lines import result_lines, stored_lines
+from app.services.result_lines import stored_lines
 
 SEGMENTS = 64
 """Segments of one answer while a batch runs."""
@@ -32,21 +37,48 @@ def read(yard: Yard, caller: Caller, batch_id: str, *, after: str | None = None)
     with yard.store.read() as session:
         batch = own_batch(session, caller, batch_id)
         if batch.state in ENDED:
-            return Results(_whole(yard, batch), None)
+            return Results(_whole(yard, batch, _contents(session, yard, batch)), None)
         cursor = cursors.parse(after)
         segments = segments_sql.stored_after(session, batch_id, cursor, SEGMENTS)
     end = segments[-1].id if segments else cursor
     return Results(_stored(yard, segments), str(end))
 
 
-def _whole(yard: Yard, batch: Batch) -> Iterator[bytes]:
+def _contents(session: Session, yard: Yard, batch: Batch) -> list[str]:
+    """Give the blobs of a batch's files. Raises NotFound when one of them was deleted or has expired."""
+    keys = []
+    for file_id in (batch.output_file_id, batch.error_file_id):
+        if file_id is None:
+            continue
+        found = files_sql.content(session, file_id, org_id=batch.org_id, now=yard.store.now(session))
+        if found is None:
+            raise NotFound(f"The file '{file_id}' of this batch was deleted or has expired.", code="file_gone")
+        keys.append(found[1].key)
+    return keys
+
+
+def _whole(yard: Yard, batch: Batch, keys: Sequence[str]) -> Iterator[bytes]:
     if batch.state == BatchState.FAILED:
         raise Conflict(
             f"Batch '{batch.id}' failed its validation and has no results; its `errors` say why.", code="batch_failed"
         )
     if batch.validated_at is None:
         return iter(())
-    return (line.line + b"\n" for line in result_lines(yard, batch))
+    return _merged(yard, batch, keys)
+
+
+def _merged(yard: Yard, batch: Batch, keys: Sequence[str]) -> Iterator[bytes]:
+    """Merge the output and the error file, each in input order, by the ids that follow from the row."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(yard.blobs.open(key)) for key in keys]
+        heads = [file.readline() for file in files]
+        for row in range(batch.total):
+            start = line_start(batch.id, row)
+            place = next((n for n, head in enumerate(heads) if head.startswith(start)), None)
+            if place is None:
+                raise LookupError(f"row {row} of {batch.id} is in neither of its files")
+            yield heads[place]
+            heads[place] = files[place].readline()
 
 
 def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:

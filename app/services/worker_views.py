@@ -14,8 +14,7 @@ from app.domain.workers import WorkerState
 from app.schemas.worker_views import SlotInfo, WorkerInfo
 from app.schemas.workers import HostSample, RuntimeInfo
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_rules, worker_view
-from app.services.pools import timing_of
+from app.services.eligibility import pool_rules, told, worker_view
 
 
 def listed(yard: Yard, caller: Caller, *, pool: str | None = None, gone: bool = False) -> list[WorkerInfo]:
@@ -53,8 +52,8 @@ def _shown(session: Session, yard: Yard, workers: Sequence[Worker]) -> list[Work
 
 
 def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetime) -> WorkerInfo:
-    timing = timing_of(yard, pool)
-    view = worker_view(worker, now=now, timing=timing, held_batches=held)
+    timing = told(worker, yard.timing)
+    view = worker_view(worker, now=now, timing=yard.timing, held_batches=held)
     sample = HostSample.model_validate(worker.sample or {})
     silence = now - worker.last_seen_at
     no = why_no_job(view, pool_rules(pool))

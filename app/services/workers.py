@@ -9,10 +9,12 @@ from ulid import ULID
 
 from app.db import events, locks
 from app.db import leases as leases_sql
+from app.db import pools as pools_sql
 from app.db import workers as workers_sql
 from app.db.tables import Lease, Pool, Worker
 from app.domain.errors import BadRequest, Conflict, Forbidden
 from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
+from app.domain.timing import Timing
 from app.domain.workers import Phase, Transport, WorkerState, project
 from app.schemas.segments import Progress
 from app.schemas.workers import (
@@ -27,8 +29,9 @@ from app.schemas.workers import (
 )
 from app.services.claims import checked_worker, has_work
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_slots
+from app.services.eligibility import pool_slots, told
 from app.services.leases import GHOST_BEATS, end_ghost, end_silenced
+from app.services.pools import timing_of
 
 
 class ProtocolMismatch(BadRequest):
@@ -64,7 +67,7 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
         worker_id=worker.id,
         name=worker.name,
         pool=worker.pool,
-        timing=timing_info(yard),
+        timing=timing_info(told(worker, yard.timing)),
         leases=verdicts,
         segment_seconds=yard.limits.segment_seconds,
         slots=worker.slots,
@@ -73,13 +76,13 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
     )
 
 
-def timing_info(yard: Yard) -> TimingInfo:
+def timing_info(timing: Timing) -> TimingInfo:
     """Give the ladder's rungs as they travel."""
     return TimingInfo(
-        renew_seconds=yard.timing.renew_seconds,
-        grace_seconds=yard.timing.grace_seconds,
-        toleration_seconds=yard.timing.toleration_seconds,
-        self_stop_seconds=yard.timing.self_stop_seconds,
+        renew_seconds=timing.renew_seconds,
+        grace_seconds=timing.grace_seconds,
+        toleration_seconds=timing.toleration_seconds,
+        self_stop_seconds=timing.self_stop_seconds,
     )
 
 
@@ -131,7 +134,12 @@ def mark_offline(yard: Yard, limit: int) -> int:
 
     def work(session: Session) -> int:
         now = yard.store.now(session)
-        silent = workers_sql.silent_since(session, now - yard.timing.grace, limit)
+        graces = [yard.timing.grace, *(timing_of(yard, pool).grace for pool in pools_sql.with_timing(session))]
+        silent = [
+            worker
+            for worker in workers_sql.silent_since(session, now - min(graces), limit)
+            if told(worker, yard.timing).unreachable(now - worker.last_seen_at)
+        ]
         for worker in silent:
             worker.offline_at = now
             session.add(worker)
@@ -188,6 +196,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker.install_id, worker.boot_id = hello.install_id, hello.boot_id
     worker.pool, worker.transport, worker.hostname = hello.pool, hello.transport, hello.hostname
     worker.slots = pool_slots(pool, otherwise=hello.slots)
+    worker.timing = pool.timing if pool is not None else {}
     worker.max_concurrent_prompts = hello.max_concurrent_prompts
     worker.tags, worker.versions = hello.tags, hello.versions
     worker.runtimes = _dump(hello.runtimes)
@@ -204,7 +213,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
 
 
 def _held_by_another(worker: Worker, hello: Hello, yard: Yard, now: datetime) -> bool:
-    alive = worker.state != WorkerState.GONE and not yard.timing.unreachable(now - worker.last_seen_at)
+    alive = worker.state != WorkerState.GONE and not told(worker, yard.timing).unreachable(now - worker.last_seen_at)
     return worker.install_id != hello.install_id and alive
 
 
@@ -217,7 +226,7 @@ def _settle_leases(yard: Yard, worker: Worker, before: set[int], held: Sequence[
     def work(session: Session) -> dict[int, LeaseVerdict]:
         locked = locks.leases(session, held, worker_id=worker.id)
         now = yard.store.now(session)
-        leases_sql.renew_if_held(session, locked, now=now, until=yard.timing.lease_end(now))
+        leases_sql.renew_if_held(session, locked, now=now, until=told(worker, yard.timing).lease_end(now))
         return {i: verdict(LeaseState(locked[i].state) if i in locked else None) for i in held}
 
     verdicts = yard.store.run(work)
@@ -237,7 +246,8 @@ def _renew(
     session.refresh(worker)
     checked_worker(session, caller, worker_id, beat.boot_id, lock=False)
     now = yard.store.now(session)
-    renewed = leases_sql.renew_if_held(session, listed & set(locked), now=now, until=yard.timing.lease_end(now))
+    until = told(worker, yard.timing).lease_end(now)
+    renewed = leases_sql.renew_if_held(session, listed & set(locked), now=now, until=until)
     verdicts = {
         i: LeaseVerdict.RENEWED if i in renewed else verdict(LeaseState(locked[i].state) if i in locked else None)
         for i in listed

@@ -1,5 +1,6 @@
 """`gpuyard up`, whole and real. The tests of this file follow one installation through its life, in order."""
 
+import json
 import os
 import signal
 import socket
@@ -82,7 +83,9 @@ def test_no_key_stands_in_a_log_or_on_a_command_line(installation: Installation,
 def test_the_command_line_finds_the_server_by_itself(installation: Installation, ready: dict[str, Any]) -> None:
     shown = installation.run("config", "show", "--json")
 
-    assert f'"value": "{ready["url"]}", "from": "gpuyard up' in shown.stdout
+    found = json.loads(shown.stdout)["server_url"]
+    assert found["value"] == ready["url"]
+    assert found["from"].startswith("gpuyard up")
     assert ready["api_key"] not in shown.stdout
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.db.tables import Pool
 from app.domain.errors import Refusal
 from app.domain.workers import Phase
 from app.schemas.workers import Hello
@@ -278,3 +279,32 @@ def test_a_worker_that_is_not_ready_is_given_nothing(yard: Yard, phase: str) -> 
     one = machine(yard)
     assert one.beat(phase=Phase(phase)).work is False
     assert one.claim().no == ("draining" if phase in {"draining", "terminating"} else "phase")
+
+
+def test_a_pools_own_rungs_reach_its_workers_and_their_leases_with_the_next_hello(yard: Yard) -> None:
+    validated(yard, 8)
+    one = machine(yard)
+    set_rungs(yard, renew_seconds=6.0, grace_seconds=20.0, toleration_seconds=60.0)
+    grant = one.claim().grants[0]
+    one.beat(grant.lease_id)
+    assert seconds_left(yard, grant.lease_id) == pytest.approx(300, abs=1), "it stops itself by the rungs it was told"
+
+    again = one.restarted()
+    assert again.hello(held=[grant.lease_id]).timing.toleration_seconds == 60.0
+    again.beat(grant.lease_id)
+    assert seconds_left(yard, grant.lease_id) == pytest.approx(60, abs=1)
+    later(yard, 21)
+    assert workers.mark_offline(yard, 10) == 1
+
+
+def set_rungs(yard: Yard, **rungs: float) -> None:
+    with yard.store.begin() as session:
+        pool = session.get(Pool, "gpu")
+        assert pool is not None
+        pool.timing = rungs
+        session.add(pool)
+
+
+def seconds_left(yard: Yard, lease_id: int) -> float:
+    found = lease(yard, lease_id)
+    return (found.expires_at - found.renewed_at).total_seconds()

@@ -120,6 +120,7 @@ def upgrade() -> None:
         sa.Column("tags", sa.JSON(), server_default="[]", nullable=False),
         sa.Column("versions", sa.JSON(), server_default="{}", nullable=False),
         sa.Column("runtimes", sa.JSON(), server_default="[]", nullable=False),
+        sa.Column("timing", sa.JSON(), server_default="{}", nullable=False),
         sa.Column("sample", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("progress", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("no_lease", sa.String(), nullable=True),

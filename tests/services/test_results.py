@@ -1,0 +1,58 @@
+"""The one file of a batch that has ended: a line a row, in input order, out of its two files alone (B-11, R-22)."""
+
+import json
+
+import pytest
+from sqlmodel import select
+
+from app.db.tables import File
+from app.domain.errors import NotFound
+from app.services import results
+from app.services.context import Yard
+from app.sweeps import retention
+from tests.yards import USER, Controller, batch, cancel, later, machine, validated
+
+DAY = 86_400
+
+
+def half_done(yard: Yard) -> str:
+    """A batch of eight rows that was cancelled when the last four of them were done."""
+    batch_id = validated(yard, rows=8)
+    one = machine(yard)
+    grants = one.claim(want=8).grants
+    one.finish(batch_id, grants[1])
+    cancel(yard, batch_id)
+    one.release(grants[0].lease_id)
+    assert Controller(yard).works() == 1
+    assert batch(yard, batch_id).state == "cancelled"
+    return batch_id
+
+
+def ids(yard: Yard, batch_id: str) -> list[str]:
+    return [json.loads(line)["custom_id"] for line in results.read(yard, USER, batch_id).lines]
+
+
+def hide(yard: Yard, file_id: str | None) -> None:
+    with yard.store.begin() as session:
+        file = session.exec(select(File).where(File.id == file_id)).one()
+        file.hidden_at = yard.store.now(session)
+        session.add(file)
+
+
+def test_finished_and_unfinished_rows_come_in_input_order(yard: Yard) -> None:
+    assert ids(yard, half_done(yard)) == [f"row-{n}" for n in range(8)]
+
+
+def test_the_input_may_be_long_gone(yard: Yard) -> None:
+    batch_id = half_done(yard)
+    hide(yard, batch(yard, batch_id).input_file_id)
+    later(yard, DAY + 60)
+    assert retention.run_once(yard, 100)["contents"] >= 1
+    assert ids(yard, batch_id) == [f"row-{n}" for n in range(8)]
+
+
+def test_without_one_of_its_files_there_is_no_whole(yard: Yard) -> None:
+    batch_id = half_done(yard)
+    hide(yard, batch(yard, batch_id).error_file_id)
+    with pytest.raises(NotFound, match="deleted or has expired"):
+        results.read(yard, USER, batch_id)
