@@ -48,6 +48,9 @@ def enqueue(client: httpx.Client, content: bytes) -> str:
 
 def main() -> int:
     """Exit 0 with the batch's id on standard output; 1 with the server's words when it refuses."""
+    if len(sys.argv) <= 2:  # noqa: PLR2004 - the program's own name, and the model
+        print("Usage: enqueue_batch.py MODEL PROMPT [PROMPT …]", file=sys.stderr)
+        return 1
     model, *prompts = sys.argv[1:]
     with httpx.Client(
         base_url=os.environ["GPUYARD_SERVER_URL"],

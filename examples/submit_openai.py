@@ -61,6 +61,9 @@ def failures(client: OpenAI, batch: Batch) -> list[str]:
 
 def main() -> int:
     """Exit 0 when every row has an answer."""
+    if len(sys.argv) != 2:  # noqa: PLR2004 - the program's own name, and the file
+        print("Usage: submit_openai.py FILE", file=sys.stderr)
+        return 1
     client = OpenAI()
     batch = run(client, Path(sys.argv[1]))
     for custom_id, answer in answers(client, batch).items():

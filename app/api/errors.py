@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.blobs.store import BlobMissing, BlobUnavailable
 from app.db.store import DatabaseUnavailable
@@ -93,11 +94,20 @@ async def _http(request: Request, error: Exception) -> Response:
         # FastAPI turns whatever is raised while it reads a body into a 400 of its own.
         return of_refusal(http.__cause__)
     messages = {
-        404: f"Invalid URL ({request.method} {request.url.path})",
+        404: f"Invalid URL ({request.method} {request.url.path}){_below_v1(request)}",
         405: f"Not allowed to {request.method} on {request.url.path}",
     }
     message = messages.get(http.status_code, str(http.detail))
     return envelope(http.status_code, message, code=_HTTP_CODES.get(http.status_code), headers=http.headers)
+
+
+def _below_v1(request: Request) -> str:
+    """Say what a client lacks whose base URL does not end in /v1; nothing for any other wrong URL."""
+    meant = f"/v1{request.url.path}"
+    scope = {**request.scope, "path": meant}
+    if not any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+        return ""
+    return f". There is {meant}: an OpenAI client's base URL ends in /v1"
 
 
 async def _away(request: Request, error: Exception) -> Response:

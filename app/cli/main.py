@@ -3,6 +3,9 @@
 import os
 import sys
 import traceback
+from contextlib import suppress
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Annotated
 
@@ -38,11 +41,24 @@ app.add_typer(models.app, name="model")
 app.add_typer(config.app, name="config")
 
 
+def version(asked: bool) -> None:
+    """Print the version."""
+    if asked:
+        with suppress(PackageNotFoundError):
+            typer.echo(f"gpuyard {metadata.version('gpuyard')}")
+            raise typer.Exit
+        typer.echo("gpuyard unknown (run from a source tree)")
+        raise typer.Exit
+
+
 @app.callback()
 def gpuyard(
     settings: Annotated[
         Path | None, typer.Option("--config", help="Settings file instead of /etc/gpuyard/ or ~/.config/gpuyard/.")
     ] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """OpenAI-style batches on pools of GPU machines that you own."""
     if settings is not None:

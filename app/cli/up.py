@@ -14,7 +14,7 @@ from rich.console import Console
 from app.cli.errors import CliError, require_extra
 from app.local.broker import LocalBroker, local_broker
 from app.local.keys import Keys
-from app.local.locks import claim
+from app.local.locks import claim, runs_on
 from app.local.parts import Plan
 from app.local.stack import Stack
 from config import places
@@ -25,16 +25,24 @@ FLOWER_PORT = 5555
 
 
 def up(
-    data: Annotated[Path | None, typer.Option(help="Folder of database, blobs, logs and broker.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address of the API.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; 0 = a free one.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Pool of the workers, and the default pool.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of database, blobs, logs and broker (~/.local/share/gpuyard; as root /var/lib/gpuyard)."
+        ),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address of the API (127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API (8765); 0 = a free one.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool of the workers, and the default pool (gpu).")] = None,
     workers: Annotated[int, typer.Option(min=0, help="GPU workers to start.")] = 1,
     runtime: Annotated[
-        str | None, typer.Option(help="auto, ollama, vllm, local, fake, or package.module:Class.")
+        str | None,
+        typer.Option(help="auto (Ollama, else vLLM, else local), ollama, vllm, local, fake, or package.module:Class."),
     ] = None,
     runtime_url: Annotated[list[str] | None, typer.Option(help="URL of a runtime; may be given several times.")] = None,
-    max_concurrent_prompts: Annotated[str | None, typer.Option(help="auto or a number.")] = None,
+    max_concurrent_prompts: Annotated[
+        str | None, typer.Option(help="Rows at the runtime at once: auto or a number.")
+    ] = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no GPU worker.")] = False,
     flower: Annotated[bool, typer.Option("--flower", help="Start Flower, too.")] = False,
     ready_file: Annotated[
@@ -79,14 +87,23 @@ def up(
         )
         admin = server.bootstrap_token.get_secret_value() if server.bootstrap_token else None
         keys = Keys(server.data_dir / "keys.json", admin=admin)
-        files = dict.fromkeys(
-            [places.local_file(server.data_dir), places.local_file(places.data_dir())]
-            + ([ready_file.absolute()] if ready_file else [])
-        )
         with Screen() as screen:
-            stack = Stack(plan, claim=claimed, keys=keys, broker=broker, say=screen.say, files=list(files))
+            files = command_files(server.data_dir, screen) + ([ready_file.absolute()] if ready_file else [])
+            stack = Stack(plan, claim=claimed, keys=keys, broker=broker, say=screen.say, files=files)
             with stop_on_signals(stack):
                 stack.run()
+
+
+def command_files(data_dir: Path, screen: "Screen") -> list[Path]:
+    """Where commands look for this installation: its own folder, and the usual one unless another `up` runs there."""
+    own, usual = places.local_file(data_dir), places.local_file(places.data_dir())
+    if own != usual and runs_on(usual.parent):
+        screen.note(
+            f"commands on this machine go to the gpuyard of {usual.parent}; "
+            f"GPUYARD_DATA_DIR={data_dir.absolute()} leads them here"
+        )
+        return [own]
+    return list(dict.fromkeys([own, usual]))
 
 
 def url_of(server: ServerSettings, port: int) -> str:
@@ -153,9 +170,13 @@ class Screen:
         """Take it away."""
         self._status.stop()
 
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self._console.print(f"gpuyard: {text}", highlight=False, soft_wrap=True)
+
     def say(self, step: str) -> None:
         """Show a step."""
         if self._console.is_terminal:
             self._status.update(f"gpuyard: {step} · Ctrl-C drains")
         else:
-            self._console.print(f"gpuyard: {step}", highlight=False, soft_wrap=True)
+            self.note(step)

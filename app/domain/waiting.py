@@ -36,7 +36,8 @@ def why_waiting(
         return f"{earlier} earlier {'batch' if earlier == 1 else 'batches'} of pool {pool} first"
     if not free:
         return _occupied(able, rules, pool)
-    return f"about to start on one of {len(free)} free workers of pool {pool}"
+    which = "the free worker" if len(free) == 1 else f"one of {len(free)} free workers"
+    return f"about to start on {which} of pool {pool}"
 
 
 def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], pool: str) -> str:

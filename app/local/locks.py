@@ -9,6 +9,7 @@ from pathlib import Path
 
 from app.local.guard import KILL_AFTER_SECONDS
 
+UP_LOCK = "up.lock"
 LEFTOVERS_SECONDS = KILL_AFTER_SECONDS + 4
 """A killed `up` leaves its children to the guard; whoever starts next waits for them this long."""
 
@@ -46,6 +47,21 @@ def take(path: Path, *, wait_seconds: float = 0) -> int:
         time.sleep(0.05)
 
 
+def runs_on(data_dir: Path) -> bool:
+    """Whether an `up` holds the data folder now. Makes nothing there."""
+    try:
+        descriptor = os.open(data_dir / UP_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextmanager
 def claim(data_dir: Path) -> Iterator[int]:
     """Hold the data folder; yields a descriptor that every process of the installation must inherit.
@@ -54,7 +70,7 @@ def claim(data_dir: Path) -> Iterator[int]:
     Raises FolderTaken.
     """
     try:
-        ours = take(data_dir / "up.lock")
+        ours = take(data_dir / UP_LOCK)
     except Taken as taken:
         raise FolderTaken(f"another gpuyard up (pid {taken.holder}) runs on {data_dir}") from None
     try:

@@ -204,8 +204,15 @@ class Stack:
         content = self._ready_content()
         if content != self._written:
             for path in self._files:
-                private_files.write(path, content)
+                if self._is_ours(path):
+                    private_files.write(path, content)
             self._written = content
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether nobody has replaced what was written there: the usual place goes to the `up` whose folder it is."""
+        with suppress(ValueError, OSError):
+            return not self._written or private_files.read(path) in ({}, self._written)
+        return True
 
     def _ready_content(self) -> dict[str, object]:
         pids = {name: child.pid for name, child in self._children.items() if not name.startswith("worker-")}
@@ -224,10 +231,12 @@ class Stack:
 
     def _stop(self) -> None:
         for path in self._files:
-            with suppress(ValueError, OSError):
-                if not self._written or private_files.read(path) == self._written:
+            if self._is_ours(path):
+                with suppress(OSError):
                     path.unlink(missing_ok=True)
         workers = [name for name in self._children if name.startswith("worker-")]
+        if workers and self._written:
+            self._say(f"rows in flight get up to {self.plan.drain_seconds:g} s to finish; a second Ctrl-C hurries")
         for names in (workers, ["flower"], ["control"], ["beat"], ["api"], ["broker"]):
             self._stop_together([self._children[name] for name in names if name in self._children])
 

@@ -48,6 +48,16 @@ def test_every_error_has_the_envelope(served_on_sqlite: Served, method: str, pat
     assert (answer.status_code, error_of(answer)["code"]) == (status, code)
 
 
+def test_a_base_url_without_v1_is_told_what_it_lacks(served_on_sqlite: Served) -> None:
+    with served_on_sqlite.http() as http:
+        said = {path: error_of(http.post(path))["message"] for path in ("/files", "/nope", "/v1/nope")}
+    assert said == {
+        "/files": "Invalid URL (POST /files). There is /v1/files: an OpenAI client's base URL ends in /v1",
+        "/nope": "Invalid URL (POST /nope)",
+        "/v1/nope": "Invalid URL (POST /v1/nope)",
+    }
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

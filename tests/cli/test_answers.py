@@ -39,6 +39,14 @@ def test_a_server_that_is_not_there_is_one_line_that_names_it(tmp_path: Path) ->
         assert word in done.err
 
 
+def test_the_version_is_told_without_a_server(tmp_path: Path) -> None:
+    done = Commands(tmp_path).run("--version")
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("gpuyard ")
+    assert len(done.out.splitlines()) == 1
+
+
 def test_without_a_server_the_two_settings_are_named(tmp_path: Path) -> None:
     done = Commands(tmp_path).run("batch", "list")
 

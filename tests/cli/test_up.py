@@ -98,6 +98,26 @@ def test_a_second_one_on_the_same_data_is_a_clear_error(installation: Installati
     assert "Traceback" not in second.stderr
 
 
+def test_one_in_another_folder_leaves_the_commands_to_the_one_that_runs_in_the_usual_folder(tmp_path: Path) -> None:
+    usual, other = Installation(tmp_path / "usual"), Installation(tmp_path / "other")
+    usual.data = usual.home / "gpuyard"
+    for folder in (usual.ready_file.parent, other.ready_file.parent):
+        folder.mkdir()
+    other.home = usual.home
+    try:
+        first = usual.up("--no-worker")
+        second = other.up("--no-worker")
+        assert json.loads((usual.data / "local.json").read_text()) == first
+        assert json.loads((other.data / "local.json").read_text()) == second
+        assert f"GPUYARD_DATA_DIR={other.data}" in other.output.read_text()
+        other.stop()
+        assert json.loads((usual.data / "local.json").read_text()) == first
+    finally:
+        for started in (other, usual):
+            if started.process is not None and started.process.poll() is None:
+                started.stop()
+
+
 def test_a_port_in_use_is_a_clear_error(installation: Installation, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -52,7 +52,8 @@ def why(*workers: WorkerView, earlier: int = 0, needs: tuple[Requirement, ...] =
             "no worker of pool gpu is free: 2 draining, 1 busy",
         ),
         ((worker(phase=Phase.SETUP),), "no worker of pool gpu is free: 1 setting up"),
-        ((worker(), worker(free_slots=0)), "about to start on one of 1 free workers of pool gpu"),
+        ((worker(), worker(free_slots=0)), "about to start on the free worker of pool gpu"),
+        ((worker(), worker()), "about to start on one of 2 free workers of pool gpu"),
     ],
 )
 def test_the_first_reason_that_keeps_every_worker_away_is_said(workers: tuple[WorkerView, ...], said: str) -> None:

@@ -54,6 +54,14 @@ def test_plain_http_enqueues_a_batch_and_prints_its_id(installation: Any) -> Non
     assert batch["request_counts"] == {"total": 2, "completed": 2, "failed": 0}
 
 
+@pytest.mark.parametrize("example", ["submit_openai.py", "enqueue_batch.py"])
+def test_an_example_that_is_told_nothing_says_how_it_is_used(installation: Any, example: str) -> None:
+    run = installation.run(sys.executable, f"examples/{example}")
+    assert run.returncode == 1
+    assert run.stderr.startswith("Usage: ")
+    assert len(run.stderr.splitlines()) == 1
+
+
 def test_a_folder_gets_its_results_once(installation: Any, tmp_path: Path) -> None:
     shutil.copy(PROMPTS, tmp_path / "first.jsonl")
     assert installation.run("examples/folder.sh", tmp_path).returncode == 0
