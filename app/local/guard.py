@@ -76,7 +76,7 @@ class Guard:
 
     def _start(self) -> None:
         reading, self._pipe = os.pipe()
-        self._process = subprocess.Popen(  # noqa: S603
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-I", "-S", __file__, str(reading)],
             stdin=subprocess.DEVNULL,
             start_new_session=True,

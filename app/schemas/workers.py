@@ -21,8 +21,11 @@ WORKER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 WorkerName = Annotated[str, StringConstraints(pattern=WORKER_NAME)]
 Opaque = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
 
+MAX_MODELS = 2_000
+"""Ids and aliases of one runtime. Every heartbeat and claim reads them."""
 Label = Annotated[str, StringConstraints(max_length=200)]
-ModelName = Annotated[str, StringConstraints(max_length=512)]
+MAX_MODEL_NAME = 512
+ModelName = Annotated[str, StringConstraints(max_length=MAX_MODEL_NAME)]
 
 
 class RuntimeInfo(Wire):
@@ -32,7 +35,7 @@ class RuntimeInfo(Wire):
     kind: str = Field(max_length=64)
     alive: bool
     reason: str | None = Field(default=None, max_length=500)
-    models: list[ModelName] = Field(default_factory=list, max_length=10_000)
+    models: list[ModelName] = Field(default_factory=list, max_length=MAX_MODELS)
     endpoints: list[str] = Field(default_factory=list, max_length=32)
     slots: int | None = None
     version: str | None = Field(default=None, max_length=100)

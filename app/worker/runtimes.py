@@ -7,7 +7,7 @@ import structlog
 
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts
-from app.schemas.workers import RuntimeInfo
+from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS, RuntimeInfo
 from executors.base import BaseExecutor
 from executors.cancellation import CancelToken
 
@@ -60,7 +60,7 @@ class Runtimes:
                 kind=facts.kind[:64],
                 alive=facts.alive,
                 reason=facts.reason[:500] or None,
-                models=[name for model in facts.models for name in model.names][:10_000],
+                models=_names(facts),
                 endpoints=list(facts.endpoints)[:32],
                 slots=facts.slots,
                 version=facts.version[:100] if facts.version else None,
@@ -122,3 +122,9 @@ def _probed(executor: BaseExecutor, before: RuntimeFacts) -> RuntimeFacts:
             models=before.models,
             endpoints=before.endpoints,
         )
+
+
+def _names(facts: RuntimeFacts) -> list[str]:
+    """Give what the wire takes of a runtime's models; a runtime that lists more is no reason to fall silent."""
+    names = (name for model in facts.models for name in model.names)
+    return [name for name in names if len(name) <= MAX_MODEL_NAME][:MAX_MODELS]

@@ -141,7 +141,10 @@ class Settler(Loop):
                 return None
             except Refused as error:
                 # A lost assignment, or a defect: either way nobody will ever take these bytes, and others run the rows.
-                log.error("hand_in.refused", leases=sorted(built.leases), why=str(error), code=error.code)  # noqa: TRY400
+                leases = sorted(built.leases)
+                log.error(  # noqa: TRY400 - the reason says it all
+                    "hand_in.refused", leases=leases, why=str(error), code=error.code
+                )
                 self._forget(item)
                 self._drop(built.leases, f"the hand-in was refused: {error}")
                 return None

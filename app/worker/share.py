@@ -196,7 +196,7 @@ class Share:
         except BaseException as error:  # B-15: whatever it is, it costs this row and nothing else
             text = f"{type(error).__name__}: {error}"
             # The trace once a batch: a defect that meets a million rows must not fill the disk.
-            log.error(  # noqa: TRY400
+            log.error(  # noqa: TRY400 - the reason says it all
                 "row.failed", lease_id=shard.lease_id, row=row.number, why=text[:500], exc_info=not self._traced
             )
             self._traced = True

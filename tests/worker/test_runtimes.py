@@ -1,9 +1,12 @@
 """Which runtime takes a row, and what a runtime that died means for it."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
-from app.domain.runtimes import RuntimeFacts
+from app.domain.runtimes import RuntimeFacts, ServedModel
+from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS
 from app.worker.probes import PATIENCE_SECONDS, Probes
 from app.worker.runtimes import RuntimeGone, Runtimes
 from executors.base import BaseExecutor
@@ -102,3 +105,14 @@ def test_a_runtime_that_stays_away_is_said_once_and_its_return_too() -> None:
     executor.alive = True
     probes.turn()
     assert told == ["change", "gone", "change"]
+
+
+def test_a_runtime_that_lists_too_much_is_told_as_far_as_the_wire_takes_it() -> None:
+    class Crowded(SteeredExecutor):
+        def probe(self) -> RuntimeFacts:
+            models = tuple(ServedModel(f"m{n}") for n in range(MAX_MODELS + 5))
+            return replace(super().probe(), models=(ServedModel("x" * (MAX_MODEL_NAME + 1)), *models))
+
+    (info,) = probed(Crowded()).infos()
+    assert len(info.models) == MAX_MODELS
+    assert info.models[0] == "m0"
