@@ -1,4 +1,4 @@
-"""A Celery consumer that a forged message cannot end.
+"""A Celery consumer that neither a forged message nor a lost broker can end.
 
 Celery 5.7 checks a message's headers and not its shape: a body of `[]` is an unrecoverable error that ends the worker,
 which hands the message back, so that it ends every worker of the pool in turn; an item of the list that is no JSON
@@ -26,6 +26,16 @@ class SturdyConsumer(Consumer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.loop = _reconnecting(self.loop)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Celery's own, which closes the lost connection; what closing stumbles over must not end the worker.
+
+        With a message on its way kombu asks the lost connection for its host, and finds it gone (AttributeError).
+        """
+        try:
+            super().on_connection_error_after_connected(exc)
+        except Exception:
+            log.warning("the lost connection to the broker could not be closed", exc_info=True)
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
         """Celery's handler; a message it stumbles over is rejected for good."""

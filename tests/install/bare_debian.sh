@@ -43,6 +43,8 @@ fi
 
 mount -t proc proc "$root/proc" && mounted+=("$root/proc")
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm" && mounted+=("$root/dev/shm")
+mkdir -p "$root/dev/pts"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts" && mounted+=("$root/dev/pts")
 install -m 644 /etc/resolv.conf /etc/hosts "$root/etc/"
 for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
     [ ! -f "$file" ] || install -D -m 644 "$file" "$root$file"
