@@ -71,21 +71,21 @@ def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping
     return {group: int(total) for group, total in session.exec(query).all() if group is not None}
 
 
+def idle_in(pool: str, *, seen_after: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Give what makes a worker of a pool idle: it is ready, was heard of since, and holds nothing."""
+    holds = exists().where(col(Lease.worker_id) == col(Worker.id), col(Lease.state).in_(_LIVE))
+    return (
+        col(Worker.pool) == pool,
+        col(Worker.state) == WorkerState.ACTIVE,
+        col(Worker.phase) == Phase.READY,
+        col(Worker.last_seen_at) > seen_after,
+        ~holds,
+    )
+
+
 def someone_idle(session: Session, pool: str, *, but: str, seen_after: datetime) -> bool:
     """Tell whether another ready, reachable worker of the pool holds nothing (PROTOCOL 6: then one shard at a time)."""
-    holds = exists().where(col(Lease.worker_id) == col(Worker.id), col(Lease.state).in_(_LIVE))
-    query = (
-        select(Worker.id)
-        .where(
-            col(Worker.pool) == pool,
-            col(Worker.state) == WorkerState.ACTIVE,
-            col(Worker.phase) == Phase.READY,
-            col(Worker.id) != but,
-            col(Worker.last_seen_at) > seen_after,
-            ~holds,
-        )
-        .limit(1)
-    )
+    query = select(Worker.id).where(*idle_in(pool, seen_after=seen_after), col(Worker.id) != but).limit(1)
     return session.exec(query).first() is not None
 
 

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import exists, func, or_, update
+from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
+from app.db.claims import idle_in
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import CLAIMABLE
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LIVE
-from app.domain.workers import Phase, Transport, WorkerState
+from app.domain.workers import Transport
 
 _CLAIMABLE = sorted(CLAIMABLE)
 _LIVE = sorted(LIVE)
@@ -78,19 +79,7 @@ def pools_with_work(session: Session) -> Sequence[str]:
 
 def free_workers(session: Session, pool: str, *, seen_after: datetime, limit: int) -> int:
     """Count ready, reachable workers of a pool that hold nothing, up to `limit`."""
-    holds = exists().where(col(Lease.worker_id) == col(Worker.id), col(Lease.state).in_(_LIVE))
-    found = (
-        select(Worker.id)
-        .where(
-            col(Worker.pool) == pool,
-            col(Worker.state) == WorkerState.ACTIVE,
-            col(Worker.phase) == Phase.READY,
-            col(Worker.last_seen_at) > seen_after,
-            ~holds,
-        )
-        .limit(limit)
-        .subquery()
-    )
+    found = select(Worker.id).where(*idle_in(pool, seen_after=seen_after)).limit(limit).subquery()
     return int(session.execute(select(func.count()).select_from(found)).scalar_one())
 
 
