@@ -5,6 +5,7 @@ A new runtime is a subclass named by its dotted path in the settings; nothing el
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar
 
 from app.domain.rows import Reply, Row
@@ -15,6 +16,10 @@ from executors.settings import ExecutorSettings
 
 class ExecutorUnavailable(Exception):
     """No executor can be built from these settings on this machine. The message says what to do."""
+
+
+class PullFailed(Exception):
+    """A model could not be fetched. The message is the runtime's reason."""
 
 
 class BaseExecutor(ABC):
@@ -30,6 +35,12 @@ class BaseExecutor(ABC):
         """Keep what is needed. Raises ExecutorUnavailable when this can never work on this machine."""
         self.settings = settings
         self.url = url or self.default_url
+
+    pulls: ClassVar[bool] = False
+    """Whether `pull` can fetch a model that the runtime lacks."""
+
+    embedding_chunk_size: int = 1
+    """How many embedding rows may share one request; 1: none (B-06)."""
 
     @property
     def name(self) -> str:
@@ -52,6 +63,36 @@ class BaseExecutor(ABC):
 
         Raises RowCancelled soon after `cancelled` is set; by then the runtime was told to stop working on the row.
         """
+
+    def can_coalesce_embedding(self, row: Row) -> bool:
+        """Tell whether this row may share a request with others of its `group` (B-07, B-10)."""
+        return False
+
+    def execute_chunk(self, rows: Sequence[Row], *, timeout: float, cancelled: CancelToken) -> list[Reply]:
+        """Run rows that may share a request, all of one `group`; one reply a row, in their order.
+
+        Whatever goes wrong with the shared request costs no row its isolation (B-16, B-20). Raises as `execute` does.
+        """
+        return [self.execute(row, timeout=timeout, cancelled=cancelled) for row in rows]
+
+    def group(self, row: Row) -> Hashable:
+        """Name what rows must have in common to run side by side without the runtime loading anything anew."""
+        return row.model
+
+    def limit(self, row: Row) -> int | None:
+        """Say how many requests like this row's the runtime works on at once, None where it does not tell."""
+        return None
+
+    def unsupported(self, endpoint: str) -> frozenset[str]:
+        """Name the parameters of `endpoint` that this runtime can neither take nor be given in its own words."""
+        return frozenset()
+
+    def pull(self, model: str, *, progress: Callable[[int, int], None], cancelled: CancelToken) -> None:
+        """Fetch a model and tell `progress(completed, total)` in bytes, never backwards.
+
+        Blocks until the runtime has it. Raises PullFailed with the runtime's reason, RowCancelled soon after a cancel.
+        """
+        raise PullFailed(f"{self.name} cannot fetch models")
 
     @abstractmethod
     def close(self) -> None:

@@ -63,11 +63,23 @@ class Row:
     body: bytes
 
 
+class Blame(StrEnum):
+    """Whose doing a row's reply is, so that a runtime's trouble never burns rows (B-14)."""
+
+    ROW = "row"
+    """The runtime judged or answered this row: the reply stands."""
+    RUNTIME = "runtime"
+    """The runtime was not reached, or said that it takes nothing now: the row never began and may run again."""
+    UNCLEAR = "unclear"
+    """The runtime had the row and ended without an answer to it: another try tells which of the two it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What came of a row: exactly one of `status` (with `body`) and `error` is set.
 
-    `body` is one valid JSON value on one line, the runtime's own bytes wherever they were that already.
+    `body` is one valid JSON value on one line, the runtime's own bytes wherever they were that already. A reply that
+    does not blame the row is stored only when the worker gives up on trying again.
     """
 
     status: int | None = None
@@ -75,6 +87,7 @@ class Reply:
     request_id: str | None = None
     error: RowError | None = None
     usage: Usage = Usage()
+    blame: Blame = Blame.ROW
 
     @property
     def ok(self) -> bool:
