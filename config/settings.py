@@ -68,6 +68,11 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
         256, description="Rows of a shard at most; itself at most 4096."
     )
     shard_bytes: PositiveInt = Field(16 * MIB, description="Bytes of a shard at most; a longer row is a shard alone.")
+    unsupported_parameters: Literal["fail", "drop"] = Field(
+        "fail",
+        description="What becomes of a batch with parameters that no worker takes, unless it says so itself: `fail`, "
+        "or `drop` them and say so in each row.",
+    )
     max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
     max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")
     max_line_bytes: PositiveInt = Field(64 * MIB, description="Bytes of one line of an input file at most.")

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from typing import ClassVar
 
+from app.domain import parameters
 from app.domain.rows import Reply, Row
 from app.domain.runtimes import RuntimeFacts
 from executors.cancellation import CancelToken
@@ -84,8 +85,13 @@ class BaseExecutor(ABC):
         return None
 
     def unsupported(self, endpoint: str) -> frozenset[str]:
-        """Name the parameters of `endpoint` that this runtime can neither take nor be given in its own words."""
-        return frozenset()
+        """Name the parameters of `endpoint` that this runtime can neither take nor be given in its own words.
+
+        By default what app.domain.parameter_table says of its kind; a kind that is not there takes everything. The
+        worker gives no row to a runtime that asks for one of them, or leaves them out of its body where the batch
+        allows that: `execute` never meets them.
+        """
+        return parameters.unsupported(self.kind, endpoint)
 
     def pull(self, model: str, *, progress: Callable[[int, int], None], cancelled: CancelToken) -> None:
         """Fetch a model and tell `progress(completed, total)` in bytes, never backwards.

@@ -6,7 +6,7 @@ Deleting is rare and explicit; foreign keys are enforced on both databases. Row 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Column, Index, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, UniqueConstraint, false, text
 from sqlmodel import Field, SQLModel
 
 from app.db.types import AnyText, BigId, UtcMs
@@ -119,7 +119,8 @@ class File(SQLModel, table=True):
 class Batch(SQLModel, table=True):
     """A batch. `open_jobs` counts its jobs that have not ended, `live` its live leases; nobody ever counts rows.
 
-    `requirements` maps a requirement key to `{"endpoint", "models"}`, so that eligibility is judged once a key.
+    `requirements` maps a requirement key to `{"endpoint", "models", "parameters": {model: [name]}}`, so that
+    eligibility is judged once a key. `drop_parameters`: a row runs without what its runtime does not take, and says so.
     """
 
     __tablename__ = "batch"
@@ -152,6 +153,7 @@ class Batch(SQLModel, table=True):
     total: int = 0
     shards: int = 0
     requirements: dict[str, Any] = _json("{}")
+    drop_parameters: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     models: list[str] = _json("[]")
     errors: list[dict[str, Any]] = _json("[]")
     error_count: int = 0

@@ -4,11 +4,12 @@ Claim, dispatch, `worker list`, a batch's waiting reason and the validator all a
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
+from app.domain.parameters import refused
 from app.domain.workers import Phase, WorkerState
 
 
@@ -28,13 +29,17 @@ class No(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What one runtime of a worker serves. `pulls` says that it fetches models it lacks (Ollama)."""
+    """What one runtime of a worker serves. `pulls` says that it fetches models it lacks (Ollama).
+
+    `unsupported` are the parameters it does not take, by endpoint; who tells nothing takes everything.
+    """
 
     kind: str
     models: frozenset[str]
     endpoints: frozenset[str]
     alive: bool = True
     pulls: bool = False
+    unsupported: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def serves(self, model: str) -> bool:
         """Tell whether `model` is there; on Ollama `x` is `x:latest`."""
@@ -43,19 +48,36 @@ class Serving:
             names.add(model.removesuffix(":latest") if model.endswith(":latest") else f"{model}:latest")
         return not names.isdisjoint(self.models)
 
+    def refuses(self, endpoint: str, parameters: Collection[str]) -> frozenset[str]:
+        """Give those of a row's parameters that it does not take."""
+        return refused(self.unsupported.get(endpoint, frozenset()), endpoint, parameters) if parameters else frozenset()
+
+    def could_run(self, need: "Requirement", model: str) -> bool:
+        """Tell whether it serves, or would fetch, a model of `need` and takes what the rows of that model ask for."""
+        return (self.serves(model) or self.pulls) and not self.refuses(need.endpoint, need.asked_of(model))
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a job needs of its worker. Jobs with equal needs share a key, so needs are judged once a batch."""
+    """What a job needs of its worker. Jobs with equal needs share a key, so needs are judged once a batch.
+
+    `parameters` are, for models whose rows ask for any, what not every runtime takes (app.domain.parameters).
+    """
 
     endpoint: str
     models: tuple[str, ...]
+    parameters: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def key(self) -> str:
         """A short stable hash of the needs."""
-        text = json.dumps([self.endpoint, sorted(self.models)], ensure_ascii=True, separators=(",", ":"))
+        parts = [self.endpoint, sorted(self.models), sorted((m, sorted(names)) for m, names in self.parameters)]
+        text = json.dumps(parts, ensure_ascii=True, separators=(",", ":"))
         return sha256(text.encode()).hexdigest()[:16]
+
+    def asked_of(self, model: str) -> tuple[str, ...]:
+        """Give the parameters that the rows of one model ask for."""
+        return next((names for name, names in self.parameters if name == model), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +116,29 @@ def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
 
 
 def can_serve(runtimes: Collection[Serving], need: Requirement, *, live_only: bool) -> bool:
-    """Tell whether `runtimes` together serve every model of `need` on its endpoint.
+    """Tell whether `runtimes` together serve every model of `need` on its endpoint, and take its rows' parameters.
 
     `live_only=False` asks whether they ever could: what a runtime that is down now served when it last answered counts.
     """
     usable = [r for r in runtimes if (r.alive or not live_only) and need.endpoint in r.endpoints]
-    return bool(usable) and all(any(r.serves(model) or r.pulls for r in usable) for model in need.models)
+    return bool(usable) and all(any(r.could_run(need, model) for r in usable) for model in need.models)
 
 
 def missing_models(workers: Collection[Collection[Serving]], need: Requirement) -> tuple[str, ...]:
     """Name the models that none of the workers could ever serve; empty when each could be served somewhere."""
     served = [r for runtimes in workers for r in runtimes if need.endpoint in r.endpoints]
     return tuple(m for m in need.models if not any(r.serves(m) or r.pulls for r in served))
+
+
+def missing_parameters(workers: Collection[Collection[Serving]], need: Requirement) -> Mapping[str, frozenset[str]]:
+    """Name by model the parameters that none of the workers could ever take; empty when each has a taker somewhere."""
+    served = [r for runtimes in workers for r in runtimes if need.endpoint in r.endpoints]
+    found: dict[str, frozenset[str]] = {}
+    for model, names in need.parameters:
+        refusals = [r.refuses(need.endpoint, names) for r in served if r.serves(model) or r.pulls]
+        if lacking := frozenset.intersection(*refusals) if refusals else frozenset():
+            found[model] = lacking
+    return found
 
 
 def undecided(runtimes: Collection[Serving]) -> bool:

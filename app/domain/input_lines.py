@@ -13,11 +13,13 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from app.domain.lines import Line
+from app.domain.members import LONG_INTEGERS, members, refuse_constant
+from app.domain.parameter_table import EMBEDDINGS
+from app.domain.parameters import NONE, needed
 from app.domain.rows import RowError, RowErrorCode
 
 MAX_CUSTOM_ID_CHARACTERS = 512
 MAX_MODEL_CHARACTERS = 512
-EMBEDDINGS = "/v1/embeddings"
 
 _SHOWN_CHARACTERS = 200  # of a user's value inside a message
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -60,12 +62,16 @@ class InputError(NamedTuple):
 
 
 class CheckedLine(NamedTuple):
-    """A well-formed line. `inputs` counts the embedding inputs (0 on other endpoints)."""
+    """A well-formed line. `inputs` counts the embedding inputs (0 on other endpoints).
+
+    `parameters` are what its row asks for that not every runtime takes.
+    """
 
     custom_id: str
     model: str
     inputs: int
     rejected: RowError | None
+    parameters: frozenset[str] = NONE
 
 
 def check_line(line: Line, *, endpoint: str) -> CheckedLine | InputError:
@@ -101,33 +107,12 @@ def parse_json(content: bytes) -> Any:
 def body_of(content: bytes) -> bytes:
     """Give the bytes of the value of "body" as they stand in a line that `check_line` accepted."""
     text = content.decode("utf-8")
-    position = _skip(text, _skip(text, 0) + 1)
-    body = (0, 0)
-    while text[position] != "}":
-        key, position = json.decoder.scanstring(text, position + 1)  # type: ignore[attr-defined]
-        start = _skip(text, _skip(text, position) + 1)
-        _, end = _LONG_INTEGERS.raw_decode(text, start)
-        if key == "body":
-            body = (start, end)
-        position = _skip(text, end)
-        if text[position] == ",":
-            position = _skip(text, position + 1)
-    return text[body[0] : body[1]].encode()
+    body = {member.key: text[member.value : member.end] for member in members(text)}["body"]
+    return body.encode()
 
 
-def _skip(text: str, position: int) -> int:
-    while text[position] in " \t\r\n":
-        position += 1
-    return position
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
-_LONG_INTEGERS = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=float)
-_decode_long_integers = _LONG_INTEGERS.decode
+_decode = json.JSONDecoder(parse_constant=refuse_constant).decode
+_decode_long_integers = LONG_INTEGERS.decode
 
 
 def _shape_error(line: Line, value: dict[str, Any], endpoint: str) -> InputError | None:
@@ -159,7 +144,7 @@ def _checked(content: bytes, value: dict[str, Any], endpoint: str) -> CheckedLin
     elif _SURROGATE_ESCAPE.search(content) and _has_lone_surrogate(value):
         rejected = _LONE_SURROGATE
     inputs = _embedding_inputs(body.get("input")) if endpoint == EMBEDDINGS else 0
-    return CheckedLine(value["custom_id"], body["model"], inputs, rejected)
+    return CheckedLine(value["custom_id"], body["model"], inputs, rejected, needed(endpoint, body))
 
 
 def custom_id_fault(custom_id: str) -> str | None:

@@ -7,6 +7,7 @@ from itertools import islice
 from app.domain.duplicates import IdTally, confirmed
 from app.domain.input_lines import CheckedLine, InputError, InputErrorCode, check_line
 from app.domain.lines import DEFAULT_MAX_LINE_BYTES, Line, read_lines
+from app.domain.parameters import NONE, bounded, bounded_by_model
 from app.domain.rows import RowErrorCode
 
 MAX_STORED_ERRORS = 100
@@ -39,6 +40,7 @@ class Shard:
     """Rows `first_row` to `first_row + rows - 1` (rows count from 0), which lie in bytes `start` to `end` exclusive.
 
     The range begins at its first row's first byte and ends after its last row's newline; blank lines in it are no rows.
+    `parameters` are, for each model whose rows ask for any, what not every runtime takes.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Shard:
     end: int
     models: tuple[str, ...]
     rejected: tuple[RejectedRow, ...]
+    parameters: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class _Cut:
     end: int
     rows: int = 0
     models: set[str] = field(default_factory=set)
+    parameters: dict[str, frozenset[str]] = field(default_factory=dict)
     rejected: list[RejectedRow] = field(default_factory=list)
 
 
@@ -162,13 +166,17 @@ class _Fold:
             cut.rejected.append(RejectedRow(row, checked.rejected.code, checked.rejected.message))
         else:
             cut.models.add(checked.model)
+            if checked.parameters:
+                asked = cut.parameters.get(checked.model, NONE) | checked.parameters
+                cut.parameters[checked.model] = bounded(self.endpoint, asked)
 
     def close_shard(self) -> None:
         cut, self._cut = self._cut, None
         if cut:
             models, rejected = tuple(sorted(cut.models)), tuple(cut.rejected)
+            asked = bounded_by_model(self.endpoint, cut.parameters)
             number = len(self.shards)
-            self.shards.append(Shard(number, cut.first_row, cut.rows, cut.start, cut.end, models, rejected))
+            self.shards.append(Shard(number, cut.first_row, cut.rows, cut.start, cut.end, models, rejected, asked))
 
     def file_errors(self) -> list[InputError]:
         """Give the errors that are about the file as a whole. They come first, so that no cap hides them."""

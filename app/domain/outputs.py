@@ -19,8 +19,9 @@ def output_line(batch_id: str, row: int, custom_id: str | None, reply: Reply) ->
     """Write one row's line, without a newline.
 
     The line is ASCII, because the SDK's own line splitter cuts at a raw U+2028. `reply.body` goes in as it is: it is
-    one JSON value in one line of ASCII already. `custom_id` is None only for a row whose line could not be read. The
-    ids follow from the batch and the row, so a row that runs again after a lost worker keeps its ids.
+    one JSON value in one line of ASCII already. What was left out of the row's body is told beside its answer, in
+    `response.gpuyard`. `custom_id` is None only for a row whose line could not be read. The ids follow from the batch
+    and the row, so a row that runs again after a lost worker keeps its ids.
     """
     digest = _digest(batch_id, row)
     head = f'{{"id":"batch_req_{digest}","custom_id":{json.dumps(custom_id)}'
@@ -31,4 +32,7 @@ def output_line(batch_id: str, row: int, custom_id: str | None, reply: Reply) ->
         raise ValueError(f"row {row} of {batch_id} has neither an answer nor an error")
     request_id = json.dumps(reply.request_id or f"req_{digest}")
     start = f'{head},"response":{{"status_code":{reply.status},"request_id":{request_id},"body":'
-    return b"".join((start.encode("ascii"), reply.body, b'},"error":null}'))
+    end = '},"error":null}'
+    if reply.dropped:
+        end = f',"gpuyard":{json.dumps({"dropped_parameters": reply.dropped}, separators=(",", ":"))}{end}'
+    return b"".join((start.encode("ascii"), reply.body, end.encode("ascii")))

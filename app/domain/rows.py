@@ -54,13 +54,19 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as a worker runs it. `body` is the request's JSON as it stood in the file, never re-encoded."""
+    """One row as a worker runs it. `body` is the request's JSON as it stood in the file, never re-encoded.
+
+    `parameters` are what it asks for that not every runtime takes (app.domain.parameters). `may_drop`: where no runtime
+    takes them they are left out, and the reply says so; else the row fails.
+    """
 
     number: int
     custom_id: str
     endpoint: str
     model: str
     body: bytes
+    parameters: frozenset[str] = frozenset()
+    may_drop: bool = False
 
 
 class Blame(StrEnum):
@@ -79,7 +85,8 @@ class Reply:
     """What came of a row: exactly one of `status` (with `body`) and `error` is set.
 
     `body` is one valid JSON value on one line, the runtime's own bytes wherever they were that already. A reply that
-    does not blame the row is stored only when the worker gives up on trying again.
+    does not blame the row is stored only when the worker gives up on trying again. `dropped` are parameters that were
+    left out of the row's body, by the keys they have there.
     """
 
     status: int | None = None
@@ -88,6 +95,7 @@ class Reply:
     error: RowError | None = None
     usage: Usage = Usage()
     blame: Blame = Blame.ROW
+    dropped: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from app.domain.eligibility import No, PoolRules, Requirement, WorkerView, can_serve, why_no_job
+from app.domain.eligibility import No, PoolRules, Requirement, WorkerView, can_serve, missing_parameters, why_no_job
 from app.domain.workers import WorkerState
 
 _BUSY_WORDS = {
@@ -51,6 +51,10 @@ def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], p
         for model in need.models:
             if not any(runtime.serves(model) or runtime.pulls for runtime in served):
                 return f"no worker of pool {pool} serves model {model} now"
+        for model, names in missing_parameters([served], need).items():
+            return f"no worker of pool {pool} that serves model {model} takes {', '.join(sorted(names))} now"
+    if any(need.parameters for need in needs):
+        return f"no worker of pool {pool} serves all models and takes all parameters of a shard now"
     return f"no worker of pool {pool} serves all models of a shard now"
 
 

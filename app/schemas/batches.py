@@ -13,6 +13,9 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/r
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
+UnsupportedParameters = Literal["fail", "drop"]
+"""What happens to parameters that no worker takes: the batch fails, or its rows run without them and say so."""
+
 
 class OutputExpiry(Wire):
     """How long result files live, from when they are made."""
@@ -22,7 +25,7 @@ class OutputExpiry(Wire):
 
 
 class NewBatch(Wire):
-    """The arguments of a create. `pool`, `priority` and `group` are ours: `extra_body` of the SDK."""
+    """The arguments of a create. `pool` and all behind it are ours: `extra_body` of the SDK."""
 
     input_file_id: Name
     endpoint: str
@@ -32,6 +35,7 @@ class NewBatch(Wire):
     pool: Name | None = None
     priority: int = Field(default=0, ge=0, le=9)
     group: str | None = Field(default=None, max_length=128)
+    unsupported_parameters: UnsupportedParameters | None = None
 
 
 class BatchError(Wire):
@@ -102,6 +106,7 @@ class YardView(Wire):
     pool: str
     priority: int
     group: str | None
+    unsupported_parameters: UnsupportedParameters
     shards: int
     workers: int
     rows_per_second: float | None

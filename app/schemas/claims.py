@@ -37,7 +37,10 @@ class RejectedRow(Wire):
 
 
 class Grant(Wire):
-    """One shard, leased. `start` and `end` are byte offsets of the input file, `done` is a RowSet's text form."""
+    """One shard, leased. `start` and `end` are byte offsets of the input file, `done` is a RowSet's text form.
+
+    `parameters` are what some of its rows ask for that not every runtime takes; with none no row needs a look.
+    """
 
     lease_id: LeaseId
     job_id: int
@@ -48,16 +51,21 @@ class Grant(Wire):
     end: int
     done: str = ""
     rejected: list[RejectedRow] = Field(default_factory=list)
+    parameters: list[str] = Field(default_factory=list)
 
 
 class BatchBrief(Wire):
-    """What a worker needs to know of the batch whose shards it holds."""
+    """What a worker needs to know of the batch whose shards it holds.
+
+    `drop_parameters`: what no runtime of the worker takes is left out of a row's body, and its answer says so.
+    """
 
     id: str
     endpoint: str
     input_path: str
     priority: int
     created_at: int
+    drop_parameters: bool = False
 
 
 class ClaimAnswer(Wire):

@@ -25,21 +25,33 @@ MAX_MODELS = 2_000
 """Ids and aliases of one runtime. Every heartbeat and claim reads them."""
 Label = Annotated[str, StringConstraints(max_length=200)]
 MAX_MODEL_NAME = 512
+MAX_ENDPOINTS = 32
+MAX_PARAMETERS = 200
+"""Parameters that one runtime tells it does not take on one endpoint."""
+MAX_PARAMETER_NAME = 64
+EndpointPath = Annotated[str, StringConstraints(max_length=200)]
+ParameterNames = Annotated[
+    list[Annotated[str, StringConstraints(max_length=MAX_PARAMETER_NAME)]], Field(max_length=MAX_PARAMETERS)
+]
 ModelName = Annotated[str, StringConstraints(max_length=MAX_MODEL_NAME)]
 
 
 class RuntimeInfo(Wire):
-    """One runtime of a worker as its last probe found it. `models` are ids and aliases."""
+    """One runtime of a worker as its last probe found it. `models` are ids and aliases.
+
+    `unsupported` are the parameters it does not take, by endpoint; a worker that does not know the field takes all.
+    """
 
     name: str = Field(max_length=200)
     kind: str = Field(max_length=64)
     alive: bool
     reason: str | None = Field(default=None, max_length=500)
     models: list[ModelName] = Field(default_factory=list, max_length=MAX_MODELS)
-    endpoints: list[str] = Field(default_factory=list, max_length=32)
+    endpoints: list[str] = Field(default_factory=list, max_length=MAX_ENDPOINTS)
     slots: int | None = None
     version: str | None = Field(default=None, max_length=100)
     pulls: bool = False
+    unsupported: dict[EndpointPath, ParameterNames] = Field(default_factory=dict, max_length=MAX_ENDPOINTS)
 
     def to_domain(self) -> Serving:
         """Keep what eligibility asks for."""
@@ -49,6 +61,7 @@ class RuntimeInfo(Wire):
             endpoints=frozenset(self.endpoints),
             alive=self.alive,
             pulls=self.pulls,
+            unsupported={endpoint: frozenset(names) for endpoint, names in self.unsupported.items()},
         )
 
 

@@ -94,6 +94,7 @@ def _yard_view(
         pool=batch.pool,
         priority=9 - batch.rank,
         group=batch.fair_group,
+        unsupported_parameters="drop" if batch.drop_parameters else "fail",
         shards=batch.shards,
         workers=workers,
         rows_per_second=round(pace, 3) if pace is not None else None,

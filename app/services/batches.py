@@ -46,6 +46,7 @@ def create(
         new = batch is None
         if batch is None:
             batch = _insert(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
+            batch.drop_parameters = _drops(yard, wanted)
             batch.args_digest = digest
             batch.idempotency_key = idempotency_key
             batch.retry_count = retry_count
@@ -105,6 +106,10 @@ def _window(wanted: NewBatch) -> timedelta:
     except ValueError as error:
         message = f"Invalid value for 'completion_window': {wanted.completion_window[:40]!r}; {error}."
         raise BadRequest(message, code="invalid_value", param="completion_window") from error
+
+
+def _drops(yard: Yard, wanted: NewBatch) -> bool:
+    return yard.drop_parameters if wanted.unsupported_parameters is None else wanted.unsupported_parameters == "drop"
 
 
 def _locks(caller: Caller, digest: str, idempotency_key: str | None) -> list[str]:

@@ -17,14 +17,14 @@ from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
 from app.db.tables import Batch, Job, Lease, Pool, Worker
-from app.domain.eligibility import No, WorkerView, why_no_job
+from app.domain.eligibility import No, Requirement, WorkerView, why_no_job
 from app.domain.errors import Conflict, NotFound
 from app.domain.jobs import JobState
 from app.domain.leases import LIVE
 from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, RejectedRow
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_rules, servable_keys, told, worker_view
+from app.services.eligibility import pool_rules, requirements, servable_keys, told, worker_view
 from app.services.moves import move_job
 
 MAX_SHARDS = 64
@@ -269,7 +269,9 @@ def _answer(batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> 
         input_path=f"/v1/files/{batch.input_file_id}/content",
         priority=9 - batch.rank,
         created_at=int(batch.created_at.timestamp()),
+        drop_parameters=batch.drop_parameters,
     )
+    needs = requirements(batch)
     grants = [
         Grant(
             lease_id=lease.id or 0,
@@ -281,7 +283,12 @@ def _answer(batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> 
             end=job.end,
             done=job.done_rows,
             rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
+            parameters=_asked(needs.get(job.requirement_key or "")),
         )
         for lease, job in pairs
     ]
     return ClaimAnswer(batch=brief, grants=grants, work=work)
+
+
+def _asked(need: Requirement | None) -> list[str]:
+    return sorted({name for _, names in need.parameters for name in names}) if need is not None else []

@@ -67,13 +67,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Yard:
-    """The parts of the service that use cases work on."""
+    """The parts of the service that use cases work on.
+
+    `drop_parameters`: batches that do not say what they want run without the parameters that a runtime does not take.
+    """
 
     store: Store
     blobs: BlobStore
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits)
     default_pool: str = "gpu"
+    drop_parameters: bool = False
     bells: Bells = field(default_factory=Silence)
 
 

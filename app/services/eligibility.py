@@ -62,7 +62,12 @@ def pool_rules(pool: Pool | None) -> PoolRules:
 def requirements(batch: Batch) -> Mapping[str, Requirement]:
     """Give a batch's distinct needs by key."""
     return {
-        key: Requirement(endpoint=need["endpoint"], models=tuple(need["models"]))
+        key: Requirement(
+            endpoint=need["endpoint"],
+            models=tuple(need["models"]),
+            # Batches validated before there were any have no such key.
+            parameters=tuple((model, tuple(names)) for model, names in need.get("parameters", {}).items()),
+        )
         for key, need in batch.requirements.items()
     }
 

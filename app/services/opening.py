@@ -35,6 +35,7 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
             max_losses=settings.max_losses,
         ),
         default_pool=default_pool(settings),
+        drop_parameters=settings.unsupported_parameters == "drop",
         bells=bells or Silence(),
     )
 

@@ -8,6 +8,7 @@ from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.schemas.claims import BatchBrief
 from app.schemas.handins import write_line
 from app.worker.kit import Kit
+from app.worker.parameters import asking
 from app.worker.rows import RefusedRow, read_rows
 from app.worker.shard import Finished, Shard
 
@@ -40,6 +41,8 @@ def load(kit: Kit, batch: BatchBrief, shard: Shard, queue: Callable[[Shard, list
         if isinstance(row, RefusedRow):
             shard.finish(finished(batch.id, row, Reply(error=row.error)), ran=False)
     to_run = [row for row in open_rows if isinstance(row, Row)]
+    if grant.parameters or batch.drop_parameters:
+        to_run = [asking(row, may_drop=batch.drop_parameters) for row in to_run]
     if shard.loaded(len(to_run)):
         queue(shard, to_run)
 
