@@ -103,7 +103,7 @@ def _asked(endpoint: str, body: Mapping[str, Any], everywhere: frozenset[str]) -
     return frozenset(
         _named(name, known)
         for name, value in body.items()
-        if name not in everywhere and value is not None and not (name in known and _is_plain(value, known[name].plain))
+        if name not in everywhere and value is not None and not (name in known and is_plain(value, known[name].plain))
     )
 
 
@@ -114,7 +114,7 @@ def _named(name: str, known: Mapping[str, Parameter]) -> str:
     return name if fits and name not in known else MANY
 
 
-def _is_plain(value: object, plain: tuple[object, ...]) -> bool:
+def is_plain(value: object, plain: tuple[object, ...]) -> bool:
     """Tell whether a value is one of `plain`; in JSON, unlike in Python, `true` is not 1."""
     return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in plain)
 
