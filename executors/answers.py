@@ -1,54 +1,60 @@
 """From a runtime's HTTP answer to a row's Reply (B-14).
 
 A body that is JSON passes through byte for byte. Only what would break the output file is changed, and without a
-loss: every reply is one line, in ASCII (a raw U+2028 makes `str.splitlines` see two lines).
+loss: every reply is one line, in ASCII (a raw U+2028 makes `str.splitlines` see two lines), and a failure has an
+`error` object (error_bodies).
 """
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
-from app.domain.rows import Reply, RowError, RowErrorCode, Usage
+from app.domain.rows import Reply, Row, RowError, RowErrorCode, Usage
+from executors.asked import PEEKS, Peek
+from executors.error_bodies import SHOWN_CHARACTERS, in_openais_shape, shown, status_inside
 from executors.http_wire import Answer
+from executors.usage import MAX_COUNT, usage_of
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
-_SHOWN_CHARACTERS = 1000
-_MAX_COUNT = 2**53
+_FRAME = b"data:"
 
-
-class _Peek(msgspec.Struct):
-    usage: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_peek = msgspec.json.Decoder(_Peek)
+_peeks = {endpoint: msgspec.json.Decoder(kind) for endpoint, kind in PEEKS.items()}
+_plain_peek = msgspec.json.Decoder(Peek)
 _check = msgspec.json.Decoder(msgspec.Raw)
 
 
-def reply_of(answer: Answer, *, request_id: str) -> Reply:
+class _OtherShape(Peek):
+    """JSON with fields of another kind than OpenAI's."""
+
+    why: str = ""
+
+    def fault(self, row: Row) -> str:
+        return f"the runtime's answer has not the shape of {row.endpoint}: {self.why}"
+
+
+def reply_of(answer: Answer, *, request_id: str, row: Row | None = None) -> Reply:
     """Read an answer. `request_id` is ours, and stands unless the runtime tells its own.
 
-    4xx, 5xx: the runtime's body, or one of OpenAI's shape around whatever it said. 2xx: its JSON object; with an
-    `error` inside it is a failure with that error's code. Anything else is INTERNAL_ERROR.
+    4xx, 5xx: the runtime's status and body. 2xx: its JSON object; with an `error` inside it is a failure with that
+    error's code. Anything else, and what is no answer to what `row` asked, is INTERNAL_ERROR.
     """
     request_id = answer.headers.get("x-request-id") or request_id
     if answer.status >= 400:  # noqa: PLR2004 - HTTP: client and server errors
-        body = one_ascii_line(answer.body)
-        if body is None or not _is_json(body):
-            body = _error_body(answer)
-        return Reply(status=answer.status, body=body, request_id=request_id)
+        return _failure(answer.status, answer.body, request_id)
     if answer.status >= 300:  # noqa: PLR2004 - HTTP: redirects
-        place = answer.headers.get("location", "nowhere")[:_SHOWN_CHARACTERS]
+        place = answer.headers.get("location", "nowhere")[:SHOWN_CHARACTERS]
         return _broken(f"the runtime redirects to {place}: set the runtime's URL to the place itself", request_id)
     body = one_ascii_line(answer.body)
-    peeked = _peek_at(body) if body is not None else None
+    peeked = _peek_at(body, row) if body is not None else None
     if body is None or peeked is None:
-        return _broken(f"the runtime answered {answer.status} without a JSON object: {_shown(answer.body)}", request_id)
-    if not isinstance(peeked.error, msgspec.UnsetType) and bytes(peeked.error) != b"null":
-        return Reply(status=_status_of(bytes(peeked.error)), body=body, request_id=request_id)
+        return _no_object(answer, request_id)
+    if status := _failed_inside(peeked):
+        return _failure(status, body, request_id)
+    if row is not None and (fault := peeked.fault(row)):
+        return _broken(fault, request_id)
     usage = Usage() if isinstance(peeked.usage, msgspec.UnsetType) else usage_of(bytes(peeked.usage))
     return Reply(status=answer.status, body=body, request_id=request_id, usage=usage)
 
@@ -69,89 +75,83 @@ def one_ascii_line(raw: bytes) -> bytes | None:
     return escaped.encode("ascii").translate(_LINE_ENDS)
 
 
-def usage_of(raw: bytes) -> Usage:
-    """Read a `usage` of chat, completions, embeddings or responses. Whatever makes no sense counts as zero."""
+def _failure(status: int, raw: bytes, request_id: str) -> Reply:
+    body = one_ascii_line(raw)
+    json_body = body if body is not None and _is_json(body) else None
+    return Reply(status=status, body=in_openais_shape(status, json_body, raw), request_id=request_id)
+
+
+def _no_object(answer: Answer, request_id: str) -> Reply:
+    """Judge a 2xx without a JSON object. A stream may hold the engine's last words, with `[DONE]` after them."""
+    if not answer.body.lstrip().startswith(_FRAME):
+        said = f"the runtime answered {answer.status} without a JSON object: {shown(answer.body)}"
+        return _broken(said, request_id)
+    for line in answer.body.splitlines():
+        frame = line.removeprefix(_FRAME).strip()
+        peeked = _peek_at(frame, None) if b'"error"' in frame else None
+        if (
+            peeked
+            and not isinstance(peeked.error, msgspec.UnsetType)
+            and (status := status_inside(bytes(peeked.error)))
+        ):
+            return _failure(status, frame, request_id)
+    return _broken(f"the runtime answered with a stream, which was not asked for: {shown(answer.body)}", request_id)
+
+
+def _failed_inside(peeked: Peek) -> int | None:
+    return None if isinstance(peeked.error, msgspec.UnsetType) else status_inside(bytes(peeked.error))
+
+
+def _peek_at(body: bytes, row: Row | None) -> Peek | None:
+    decoder = _peeks.get(row.endpoint, _plain_peek) if row is not None else _plain_peek
     try:
-        usage = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
-        return Usage()
-    if not isinstance(usage, dict):
-        return Usage()
-    total_input = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
-    total_output = _count(usage, "completion_tokens") or _count(usage, "output_tokens")
-    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    written = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
-    return Usage(
-        input_tokens=total_input,
-        cached_tokens=_count(read, "cached_tokens"),
-        output_tokens=total_output,
-        reasoning_tokens=_count(written, "reasoning_tokens"),
-        total_tokens=_count(usage, "total_tokens") or total_input + total_output,
-    )
-
-
-def _count(counts: Any, key: str) -> int:
-    value = counts.get(key) if isinstance(counts, dict) else None
-    # `type`, because True is an int; bounded, because a nonsense number must not overflow a column.
-    return value if type(value) is int and 0 <= value < _MAX_COUNT else 0
-
-
-def _peek_at(body: bytes) -> _Peek | None:
-    try:
-        return _peek.decode(body)
-    except msgspec.ValidationError:
-        return None  # JSON, but no object
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        return _peek_at_another_shape(body, str(error))
     except (msgspec.DecodeError, RecursionError):
-        return _peek_slowly(body)
-
-
-def _peek_slowly(body: bytes) -> _Peek | None:
-    r"""Read what msgspec refuses though it is JSON: a lone surrogate (`"\ud800"`), which a model may well say."""
+        plain = _in_plain_words(body)
+    if plain is None:
+        return None
     try:
-        value = json.loads(body, parse_int=_short_int, parse_constant=_refuse)
+        return decoder.decode(plain)
+    except msgspec.ValidationError as error:
+        return _peek_at_another_shape(plain, str(error))
+
+
+def _peek_at_another_shape(body: bytes, why: str) -> Peek | None:
+    try:
+        peeked = _plain_peek.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None  # JSON, but no object
+    return _OtherShape(usage=peeked.usage, error=peeked.error, why=why)
+
+
+def _in_plain_words(body: bytes) -> bytes | None:
+    r"""Say in msgspec's JSON what it refuses though it is JSON: a lone surrogate, which a model may well say."""
+    try:
+        value = json.loads(body, parse_int=_short_int, parse_float=lambda _: 0.0, parse_constant=_refuse)
+        plain = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+        _check.decode(plain)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict):
-        return None
-    usage, error = (json.dumps(value.get(key)).encode() for key in ("usage", "error"))
-    return _Peek(usage=msgspec.Raw(usage), error=msgspec.Raw(error))
+    return plain
 
 
 def _is_json(body: bytes) -> bool:
     try:
         _check.decode(body)
     except (msgspec.MsgspecError, RecursionError):
-        return _peek_slowly(body) is not None
+        return _in_plain_words(body) is not None
     return True
 
 
 def _short_int(digits: str) -> int:
-    return int(digits) if len(digits) <= len(str(_MAX_COUNT)) else 0  # Python refuses to read thousands of digits
+    return int(digits) if len(digits) <= len(str(MAX_COUNT)) else 0  # Python refuses to read thousands of digits
 
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _status_of(error: bytes) -> int:
-    """The HTTP status that an error object inside a 200 stands for: its own `code` where that is one."""
-    try:
-        code = msgspec.json.decode(error, type=dict[str, Any]).get("code")
-    except (msgspec.MsgspecError, RecursionError):
-        return 500
-    return code if type(code) is int and 400 <= code <= 599 else 500  # noqa: PLR2004 - HTTP: client and server errors
-
-
 def _broken(message: str, request_id: str) -> Reply:
     return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, message), request_id=request_id)
-
-
-def _error_body(answer: Answer) -> bytes:
-    message = f"the runtime answered {answer.status}: {_shown(answer.body)}"
-    error = {"message": message, "type": "runtime_error", "param": None, "code": None}
-    return json.dumps({"error": error}).encode()
-
-
-def _shown(body: bytes) -> str:
-    text = body[: 4 * _SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
-    return text[:_SHOWN_CHARACTERS] or "(an empty body)"

@@ -13,6 +13,7 @@ from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.answers import reply_of
 from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.cancellation import CancelToken, RowCancelled
+from executors.error_bodies import is_overflow
 from executors.http_client import ClientClosed, HttpClient
 from executors.http_wire import AnswerTooLarge, ConnectionCut, DeadlinePassed, HttpError, Unreachable
 from executors.retrying import Retries
@@ -92,8 +93,9 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 return _unavailable(str(error))
             else:
                 self._answered_at = time.monotonic()
-                reply = reply_of(answer, request_id=str(request_id))
-                delay = retries.after_status(reply.status, answer.headers) if reply.status else None
+                reply = reply_of(answer, request_id=str(request_id), row=row)
+                again = reply.status and not is_overflow(reply.status, reply.body)
+                delay = retries.after_status(reply.status, answer.headers) if again and reply.status else None
             if delay is None or time.monotonic() + delay >= deadline:
                 return reply
             cancelled.sleep(delay)

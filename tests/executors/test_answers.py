@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.rows import Usage
-from executors.answers import one_ascii_line, reply_of, usage_of
+from executors.answers import one_ascii_line, reply_of
 from executors.http_wire import Answer
+from executors.usage import usage_of
 
 
 def replied(body: bytes, status: int = 200) -> bytes | None:
@@ -26,9 +27,32 @@ def replied(body: bytes, status: int = 200) -> bytes | None:
         b'{"a":"\\ud800"}',
     ],
 )
-@pytest.mark.parametrize("status", [200, 400])
-def test_ascii_json_on_one_line_passes_byte_for_byte(body: bytes, status: int) -> None:
-    assert replied(body, status) == body
+def test_ascii_json_on_one_line_passes_byte_for_byte(body: bytes) -> None:
+    assert replied(body) == body
+    error = b'{"error": ' + body + b', "x": 1}'
+    assert replied(error, 400) == error
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error":"Unauthorized"}', "Unauthorized"),
+        (b'{"detail":"Not Found"}', "Not Found"),
+        (
+            b'{"detail":[{"loc":["body","n"],"msg":"no number"},{"loc":["body",1],"msg":"no JSON"}]}',
+            "body.n: no number; body.1: no JSON",
+        ),
+        (b'{"object":"error","message":"too long","code":400}', "too long"),
+        (b'{"error":null,"message":"\\ud800"}', "?"),
+        (b'{"detail":{"x":1}}', 'the runtime answered 400: {"detail":{"x":1}}'),
+        (b"[1]", "the runtime answered 400: [1]"),
+        (b'"no"', 'the runtime answered 400: "no"'),
+    ],
+)
+def test_an_error_of_another_shape_keeps_its_words_and_its_body(body: bytes, message: str) -> None:
+    wrapped = replied(body, 400) or b""
+    assert json.loads(wrapped)["error"]["message"] == message
+    assert b'"body": ' + body in wrapped
 
 
 @pytest.mark.parametrize(

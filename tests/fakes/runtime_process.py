@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).with_name("runtime_server.py")
+REPLICA_SCRIPT = Path(__file__).with_name("replica_server.py")
 Spawn = Callable[[list[str]], subprocess.Popen[bytes]]
 
 
@@ -57,9 +58,13 @@ def quietly(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def start_runtime(folder: Path, *options: object, spawn: Spawn = quietly) -> RuntimeProcess:
-    """Start a mock with command-line options such as `"--latency-ms", 50` and wait until it listens."""
+    """Start a mock with command-line options such as `"--latency-ms", 50` and wait until it listens.
+
+    With `"--like", "llama-server"` it is a replica of that server.
+    """
     ready = folder / f"runtime-{time.monotonic_ns()}.url"
-    command = [sys.executable, str(SCRIPT), "--ready-file", str(ready), *map(str, options)]
+    script = REPLICA_SCRIPT if "--like" in options else SCRIPT
+    command = [sys.executable, str(script), "--ready-file", str(ready), *map(str, options)]
     process = spawn(command)
     end = time.monotonic() + 20
     while not ready.exists():

@@ -179,11 +179,13 @@ class Server:
             return Answer.error(404, f"The model `{model}` does not exist.")
         text = f"answer {mark}" if mark else "answer"
         answer: dict[str, Any] = {"id": f"row-{number}", "model": model}
+        n = request.get("n") or 1
         tokens = max(1, len(body) // 4)
         usage = {"prompt_tokens": tokens, "completion_tokens": 3, "total_tokens": tokens + 3}
         if path == "/v1/embeddings":
             inputs = request.get("input")
-            count = len(inputs) if isinstance(inputs, list) else 1
+            is_tokens = isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], int)
+            count = len(inputs) if isinstance(inputs, list) and not is_tokens else 1
             vectors = [{"object": "embedding", "index": i, "embedding": [0.25, 0.5]} for i in range(count)]
             answer |= {"object": "list", "data": vectors, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
         elif path == "/v1/responses":
@@ -193,11 +195,11 @@ class Server:
             answer |= {"usage": {"input_tokens": tokens, "output_tokens": 3, "total_tokens": tokens + 3}}
         elif path == "/v1/completions":
             answer |= {"object": "text_completion", "usage": usage}
-            answer |= {"choices": [{"index": 0, "text": text, "finish_reason": "stop"}]}
+            answer |= {"choices": [{"index": i, "text": text, "finish_reason": "stop"} for i in range(n)]}
         else:
             message = {"role": "assistant", "content": text}
             answer |= {"object": "chat.completion", "usage": usage}
-            answer |= {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+            answer |= {"choices": [{"index": i, "message": message, "finish_reason": "stop"} for i in range(n)]}
         return Answer.of(answer)
 
 
@@ -301,8 +303,8 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="mock of an OpenAI-compatible runtime")
+def options_parser(*, add_help: bool = True) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="mock of an OpenAI-compatible runtime", add_help=add_help)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--kind", choices=["vllm", "ollama"], default="vllm")
     parser.add_argument("--models", default="mock", help="ids, separated by commas")
@@ -317,7 +319,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hang-every", type=int, default=0)
     parser.add_argument("--tls", action="store_true", help="with the certificate in tests/fakes/tls, for 127.0.0.1")
     parser.add_argument("--ready-file", type=Path, help="written with the URL once it listens")
-    return parser.parse_args()
+    return parser
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -343,4 +345,4 @@ async def serve(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(arguments()))
+        asyncio.run(serve(options_parser().parse_args()))
