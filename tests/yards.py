@@ -5,7 +5,7 @@ Everything goes through the services, over a real database and real files. Time 
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -73,17 +73,24 @@ def input_file(yard: Yard, rows: int, *, models: Sequence[str] = ("m",), content
     return files.create(yard, USER, key, stored, Upload(purpose="batch", filename="input.jsonl")).id
 
 
-def input_row(number: int, model: str = "m") -> bytes:
-    """One line of an input file."""
-    body = {"model": model, "messages": [{"role": "user", "content": str(number)}]}
+def input_row(number: int, model: str = "m", **asked: Any) -> bytes:
+    """One line of an input file; `asked` are further parameters of its body."""
+    body = {"model": model, "messages": [{"role": "user", "content": str(number)}], **asked}
     return json.dumps({"custom_id": f"row-{number}", "method": "POST", "url": CHAT, "body": body}).encode() + b"\n"
 
 
-def created(yard: Yard, rows: int = 4, *, models: Sequence[str] = ("m",), window: str = "24h", **wanted: Any) -> str:
+def created(
+    yard: Yard,
+    rows: int = 4,
+    *,
+    models: Sequence[str] = ("m",),
+    window: str = "24h",
+    content: bytes | None = None,
+    **wanted: Any,
+) -> str:
     """Create a batch, and give its id."""
-    new = NewBatch(
-        input_file_id=input_file(yard, rows, models=models), endpoint=CHAT, completion_window=window, **wanted
-    )
+    file_id = input_file(yard, rows, models=models, content=content)
+    new = NewBatch(input_file_id=file_id, endpoint=CHAT, completion_window=window, **wanted)
     return batches.create(yard, USER, new).id
 
 
@@ -112,6 +119,7 @@ class Machine:
     boot_id: str = field(default_factory=lambda: uuid4().hex)
     install_id: str = "install-one"
     models: Sequence[str] = ("m",)
+    runtimes: Sequence[RuntimeInfo] = ()
     slots: int = 1
     caller: Caller = USER
     id: str = ""
@@ -128,7 +136,7 @@ class Machine:
             phase=phase,
             slots=self.slots,
             held=list(held),
-            runtimes=[RuntimeInfo(name="r", kind="vllm", alive=True, models=list(self.models), endpoints=[CHAT])],
+            runtimes=list(self.runtimes) or [runtime(*self.models)],
             **more,
         )
         welcome = workers.register(self.yard, self.caller, hello)
@@ -198,12 +206,24 @@ class Machine:
 
     def restarted(self) -> "Machine":
         """The same install, started again; it has not said hello."""
-        return Machine(self.yard, self.name, install_id=self.install_id, models=self.models, id=self.id)
+        return replace(self, boot_id=uuid4().hex, grants={}, _seqs={})
 
 
-def machine(yard: Yard, name: str = "one", *, models: Sequence[str] = ("m",), slots: int = 1) -> Machine:
-    """A ready GPU worker."""
-    made = Machine(yard, name, install_id=f"install-{name}", models=models, slots=slots)
+def runtime(*models: str, kind: str = "vllm", **more: Any) -> RuntimeInfo:
+    """A runtime that is alive, as a worker that says nothing of parameters tells of it."""
+    return RuntimeInfo(name=kind, kind=kind, alive=True, models=list(models), endpoints=[CHAT], **more)
+
+
+def machine(
+    yard: Yard,
+    name: str = "one",
+    *,
+    models: Sequence[str] = ("m",),
+    slots: int = 1,
+    runtimes: Sequence[RuntimeInfo] = (),
+) -> Machine:
+    """A ready GPU worker with one runtime, or those given."""
+    made = Machine(yard, name, install_id=f"install-{name}", models=models, slots=slots, runtimes=runtimes)
     made.hello()
     made.beat()
     return made

@@ -12,6 +12,7 @@ from app.domain.eligibility import (
     WorkerView,
     can_serve,
     missing_models,
+    missing_parameters,
     why_no_job,
 )
 from app.domain.workers import Phase, WorkerState
@@ -89,6 +90,25 @@ def test_only_models_that_nobody_ever_served_are_missing() -> None:
     assert missing_models(pool, Requirement(CHAT, ("a", "b", "c"))) == ("c",)
 
 
+def test_a_runtime_must_take_what_the_rows_of_its_model_ask_for() -> None:
+    refusing = replace(serving("a"), unsupported={CHAT: frozenset({"n"}), "/v1/embeddings": frozenset({"z"})})
+    assert not can_serve([refusing], Requirement(CHAT, ("a",), (("a", ("n", "z")),)), live_only=True)
+    assert can_serve([refusing], Requirement(CHAT, ("a",), (("a", ("z",)),)), live_only=True)
+    assert can_serve([refusing, serving("a")], Requirement(CHAT, ("a",), (("a", ("n",)),)), live_only=True)
+    other = Requirement(CHAT, ("a", "b"), (("b", ("n",)),))
+    assert can_serve([refusing, serving("b")], other, live_only=True)
+
+
+def test_only_parameters_that_nobody_could_ever_take_are_missing() -> None:
+    refusing = replace(serving("a"), unsupported={CHAT: frozenset({"n", "echo"})})
+    taking_one = replace(serving("a", alive=False), unsupported={CHAT: frozenset({"n"})})
+    need = Requirement(CHAT, ("a", "b"), (("a", ("echo", "n", "z")), ("b", ("n",))))
+    assert missing_parameters([[refusing], [taking_one, serving("b")]], need) == {"a": {"n"}}
+    assert missing_parameters([[serving("b")]], need) == {}, "a model that nobody has is another matter"
+
+
 def test_equal_needs_have_equal_keys() -> None:
     assert Requirement(CHAT, ("a", "b")).key == Requirement(CHAT, ("b", "a")).key
     assert Requirement(CHAT, ("a",)).key != Requirement("/v1/embeddings", ("a",)).key
+    assert Requirement(CHAT, ("a",), (("a", ("n", "z")),)).key == Requirement(CHAT, ("a",), (("a", ("z", "n")),)).key
+    assert Requirement(CHAT, ("a",), (("a", ("n",)),)).key != Requirement(CHAT, ("a",)).key

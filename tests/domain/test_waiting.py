@@ -75,3 +75,22 @@ def test_one_shard_that_may_start_is_enough() -> None:
     other = Requirement(CHAT, ("other",))
     assert why(worker(), needs=(other, NEED)).startswith("about to start")
     assert why(worker(), needs=(other,)) == "no worker of pool gpu serves model other now"
+
+
+def test_a_parameter_that_nobody_takes_now_is_named_with_its_model() -> None:
+    refusing = Serving(
+        "ollama", frozenset({"m"}), frozenset({CHAT}), unsupported={CHAT: frozenset({"n", "logit_bias"})}
+    )
+    asking = Requirement(CHAT, ("m",), (("m", ("logit_bias", "n", "seed")),))
+    said = why(worker(runtimes=(refusing,)), needs=(asking,))
+    assert said == "no worker of pool gpu that serves model m takes logit_bias, n now"
+
+
+def test_parameters_that_no_single_worker_takes_together_are_said_to_be_so() -> None:
+    runtimes = [
+        Serving("a", frozenset({"m"}), frozenset({CHAT}), unsupported={CHAT: frozenset({name})})
+        for name in ("n", "echo")
+    ]
+    asking = Requirement(CHAT, ("m",), (("m", ("echo", "n")),))
+    said = why(*(worker(runtimes=(one,)) for one in runtimes), needs=(asking,))
+    assert said == "no worker of pool gpu serves all models and takes all parameters of a shard now"
