@@ -56,7 +56,7 @@ class Choices(Peek):
         is_chat = row.endpoint == "/v1/chat/completions"
         if is_chat and came == 1 and b'"n"' not in row.body and b'"logprobs"' not in row.body:
             return None  # nearly every row
-        asked = _decoded(_GenerateRequest, row.body)
+        asked = _decoded(_generate_request, row.body, _GenerateRequest())
         n = asked.n if type(asked.n) is int and asked.n > 0 else 1
         prompts = 1 if is_chat else _count_inputs(asked.prompt)
         if came != n * prompts:
@@ -79,7 +79,7 @@ class Vectors(Peek):
 
     def fault(self, row: Row) -> str | None:
         """Each input must have one vector, in the form and of the size that was asked for."""
-        asked = _decoded(_EmbedRequest, row.body)
+        asked = _decoded(_embed_request, row.body, _EmbedRequest())
         inputs = _count_inputs(asked.input)
         vectors = [] if isinstance(self.data, UnsetType) else self.data
         if len(vectors) != inputs:
@@ -124,15 +124,18 @@ class _EmbedRequest(msgspec.Struct):
     encoding_format: Any = None
 
 
+_generate_request = msgspec.json.Decoder(_GenerateRequest)
+_embed_request = msgspec.json.Decoder(_EmbedRequest)
+_raw_list = msgspec.json.Decoder(list[Raw])
 _Request = TypeVar("_Request", _GenerateRequest, _EmbedRequest)
 
 
-def _decoded(kind: type[_Request], body: bytes) -> _Request:
+def _decoded(decoder: msgspec.json.Decoder[_Request], body: bytes, otherwise: _Request) -> _Request:
     """Read a row's body. One that only the runtime can read asks for nothing special."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return kind()
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return otherwise
 
 
 def _has_logprobs(choice: Choice) -> bool:
@@ -141,12 +144,9 @@ def _has_logprobs(choice: Choice) -> bool:
 
 def _count_inputs(value: Raw | UnsetType) -> int:
     """Count a `prompt` or an `input`: a text or a list of token ids is one, a list of either has many."""
-    if isinstance(value, UnsetType):
+    if isinstance(value, UnsetType) or not bytes(value).startswith(b"["):
         return 1
-    try:
-        items = msgspec.json.decode(value, type=list[Raw])
-    except (msgspec.MsgspecError, RecursionError):
-        return 1  # a text
+    items = _raw_list.decode(value)
     is_tokens = bool(items) and bytes(items[0])[0] in _NUMBER
     return 1 if is_tokens else len(items)
 
@@ -161,7 +161,7 @@ def _vector_fault(embedding: Raw | UnsetType, asked: _EmbedRequest) -> str | Non
         first = written[1:100].lstrip()[:1] if written.startswith(b"[") else b""
         if first == b"[":
             return "the runtime answered one vector for each token, not one for each input"
-        if not first or first[0] not in _NUMBER or b"null" in written:
+        if not first or first[0] not in _NUMBER or b"n" in written:
             return f"the runtime answered no vector of numbers: {written[:100].decode('utf-8', 'replace')}"
     if type(asked.dimensions) is int and (size := _size(written, is_text=is_text)) != asked.dimensions:
         return f"asked for dimensions={asked.dimensions}, the runtime answered vectors of {size} numbers"
