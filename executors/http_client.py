@@ -51,6 +51,13 @@ class HttpClient:
         self._idle: deque[_Connection] = deque()
         self._open: set[_Connection] = set()
         self._closed = False
+        self.breaks = 0
+        """How often the server ended a connection or was not there: another one may listen there now."""
+
+    @property
+    def in_use(self) -> int:
+        """Exchanges under way, about."""
+        return len(self._open) - len(self._idle)
 
     def get(self, path: str, *, deadline: float) -> Answer:
         """Ask for a path, until `deadline` (monotonic seconds). Raises HttpError."""
@@ -87,6 +94,7 @@ class HttpClient:
                     answer = connection.exchange(head.encode("ascii"), body, deadline)
             except ConnectionCut:
                 self._drop(connection)
+                self.breaks += 1
                 cancelled.raise_if_cancelled()
                 if self._closed:
                     raise ClientClosed("the executor was closed") from None
@@ -94,8 +102,9 @@ class HttpClient:
                     raise
                 # The server ended a kept connection at the very moment we used it: that says nothing about the row.
                 connection = self._new()
-            except BaseException:  # whatever it was, the connection is in an unknown state
+            except BaseException as error:  # whatever it was, the connection is in an unknown state
                 self._drop(connection)
+                self.breaks += isinstance(error, Unreachable)
                 cancelled.raise_if_cancelled()
                 raise
             else:
@@ -106,9 +115,11 @@ class HttpClient:
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
-                if connection.is_fresh(time.monotonic()) and connection.is_silent():
+                is_fresh = connection.is_fresh(time.monotonic())
+                if is_fresh and connection.is_silent():
                     return connection
                 self._drop(connection)
+                self.breaks += is_fresh
         return self._new()
 
     def _new(self) -> "_Connection":

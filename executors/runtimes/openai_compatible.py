@@ -24,7 +24,9 @@ log = logging.getLogger(__name__)
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 
 _BUSY_SECONDS = 30.0
-"""A runtime that answered a row within this time and is slow to answer a probe is busy, not dead."""
+"""So long a runtime that is slow to answer a probe is busy, not dead: since its last answer to a row, or since its last
+quick probe while rows are there. Some servers have so few threads for HTTP that rows in flight take all of them.
+"""
 
 
 class OpenAICompatibleExecutor(BaseExecutor):
@@ -36,6 +38,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
         super().__init__(settings, url)
         self._facts = RuntimeFacts(name=self.name, kind=self.kind, alive=False)
         self._answered_at = float("-inf")
+        self._quick_at = time.monotonic()
         self._client = self._connect_to(self.url) if self.url else None
 
     def probe(self) -> RuntimeFacts:
@@ -43,8 +46,9 @@ class OpenAICompatibleExecutor(BaseExecutor):
         deadline = time.monotonic() + self.settings.probe_seconds
         try:
             self._facts = self.look(deadline)
+            self._quick_at = time.monotonic()
         except DeadlinePassed as error:
-            if time.monotonic() - self._answered_at > _BUSY_SECONDS:
+            if not self._is_busy():
                 self._facts = replace(self._facts, alive=False, reason=str(error))
         except Exception as error:  # noqa: BLE001 - whatever a runtime says, a probe is an answer
             self._facts = replace(self._facts, alive=False, reason=str(error) or type(error).__name__)
@@ -99,6 +103,11 @@ class OpenAICompatibleExecutor(BaseExecutor):
             if delay is None or time.monotonic() + delay >= deadline:
                 return reply
             cancelled.sleep(delay)
+
+    def _is_busy(self) -> bool:
+        now = time.monotonic()
+        has_rows = self._client is not None and self._client.in_use > 0
+        return now - self._answered_at <= _BUSY_SECONDS or (has_rows and now - self._quick_at <= _BUSY_SECONDS)
 
     def client(self) -> HttpClient:
         """Give the client for the next exchange. Raises Unreachable when there is nothing to talk to."""

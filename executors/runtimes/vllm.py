@@ -3,11 +3,19 @@
 import contextlib
 import time
 from dataclasses import replace
+from http import HTTPStatus
 from typing import ClassVar
 
+from app.domain.rows import Reply, Row
 from app.domain.runtimes import RuntimeFacts
+from executors.cancellation import CancelToken
+from executors.error_bodies import shown
 from executors.http_wire import HttpError
 from executors.runtimes.openai_compatible import ENDPOINTS, OpenAICompatibleExecutor
+from executors.settings import ExecutorSettings
+
+_LIST_SECONDS = 60.0
+"""How old a list of models may get, while nothing tells that it changed."""
 
 
 class VLLMExecutor(OpenAICompatibleExecutor):
@@ -16,15 +24,42 @@ class VLLMExecutor(OpenAICompatibleExecutor):
     kind: ClassVar[str] = "vllm"
     default_url: ClassVar[str | None] = "http://127.0.0.1:8000"
 
-    def look(self, deadline: float) -> RuntimeFacts:
-        """Add the version, and the endpoints: vLLM has routes only for what its model can do.
+    def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:
+        super().__init__(settings, url)
+        self._list_again_at = float("-inf")
+        self._listed_breaks = -1
 
-        Both can change only with a restart, so they are asked for when the runtime was not alive before.
+    def look(self, deadline: float) -> RuntimeFacts:
+        """Ask for its health. What it serves is asked for now and then, and when it may have become another server.
+
+        A server without `/health` is asked for its models instead. Version and endpoints (vLLM has routes only for
+        what its model can do) change only with a restart, so they are asked for when it was not alive before.
         """
+        breaks, now = self.client().breaks, time.monotonic()
+        has_health = self._health(deadline)
+        if has_health and self._facts.alive and breaks == self._listed_breaks and now < self._list_again_at:
+            return self._facts
         facts = super().look(deadline)
+        self._listed_breaks, self._list_again_at = breaks, now + _LIST_SECONDS
         if self._facts.alive:
             return replace(facts, version=self._facts.version, endpoints=self._facts.endpoints)
         return replace(facts, version=self._version(deadline), endpoints=self._endpoints(deadline))
+
+    def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
+        """Send the row until the runtime has given its answer. A 404 has the models listed anew."""
+        reply = super().execute(row, timeout=timeout, cancelled=cancelled)
+        if reply.status == HTTPStatus.NOT_FOUND:
+            self._list_again_at = float("-inf")
+        return reply
+
+    def _health(self, deadline: float) -> bool:
+        """Tell whether it has a `/health`. Raises HttpError where that says no: it loads its model, or is broken."""
+        answer = self.client().get("/health", deadline=deadline)
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != HTTPStatus.NOT_IMPLEMENTED:
+            is_loading = b"loading" in answer.body.lower()
+            said = "it is loading its model" if is_loading else f"its health check says no: {shown(answer.body)}"
+            raise HttpError(f"{said} (GET /health was answered {answer.status})")
+        return answer.status == HTTPStatus.OK
 
     def is_vllm(self) -> bool:
         """Tell a vLLM from any other server: only it has both a `/version` and models `owned_by` vllm."""

@@ -36,7 +36,10 @@ class RuntimeProcess:
             return dict(json.load(answer))
 
     def reset(self) -> None:
-        with urllib.request.urlopen(f"{self.url}/reset", timeout=10, data=b"") as answer:  # noqa: S310 - our own URL
+        self.post("/reset")
+
+    def post(self, path: str) -> None:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10, data=b"") as answer:  # noqa: S310 - our own URL
             answer.read()
 
     def wait_for(self, condition: Callable[[dict[str, Any]], bool], *, seconds: float = 10) -> dict[str, Any]:

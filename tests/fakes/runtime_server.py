@@ -71,6 +71,7 @@ class Stats:
     aborted: int = 0  # the client closed while a row was in work
     connections: int = 0
     marks: Counter[str] = field(default_factory=Counter)  # in /stats: how many, and how many came more than once
+    asked: Counter[str] = field(default_factory=Counter)  # how often each path was asked for
     headers: dict[str, str] = field(default_factory=dict)  # of the last row
     body: str = ""  # of the last row
 
@@ -89,6 +90,7 @@ class Server:
         self.stats = Stats()
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> "Answer":
+        self.stats.asked[path] += 1
         key = self.options.api_key
         if key and path.startswith("/v1/") and headers.get("authorization") != f"Bearer {key}":
             return Answer.of({"error": "Unauthorized"}, status=401)

@@ -63,6 +63,7 @@ class Replica(Server):
         self.loaded = options.state != "loading"
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        self.stats.asked[path] += 1
         if path == "/finish-loading":
             self.loaded = True
             return Answer.of({})

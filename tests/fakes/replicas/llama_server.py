@@ -25,6 +25,8 @@ class LlamaServer(Replica):
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         if not self.loaded and path not in {"/finish-loading", "/stats"}:
             self.stats.requests += method == "POST"
+            if path == "/v1/models":  # as the real one: it lists what it does not serve yet
+                return self.facts(path)
             return openai_error(503, "Loading model", "unavailable_error", code=503)
         if self.stats.in_flight > self.options.slots + 4 and path in {"/health", "/metrics", "/v1/models"}:
             await asyncio.Event().wait()  # its few HTTP threads are all taken by rows
