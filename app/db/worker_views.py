@@ -1,7 +1,6 @@
 """Workers in SQL, for people who look at them; a worker's own life is in app.db.workers."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
 
 from sqlalchemy import func, or_
 from sqlmodel import Session, col, select
@@ -52,15 +51,15 @@ def held_batches(session: Session, worker_ids: Collection[str]) -> Mapping[str, 
     return {worker_id: int(count) for worker_id, count in session.execute(query).all()}
 
 
-def serving(session: Session, org_id: str, seen_after: datetime) -> Sequence[Worker]:
-    """Read the workers heard from lately in pools that an org may use."""
+def serving(session: Session, org_id: str) -> Sequence[Worker]:
+    """Read the workers in pools that an org may use, but for those that left or were found silent, the oldest first."""
     query = (
         select(Worker)
         .join(Pool, col(Pool.name) == col(Worker.pool))
         .where(
             or_(col(Pool.org_id).is_(None), col(Pool.org_id) == org_id),
             col(Worker.state) != WorkerState.GONE,
-            col(Worker.last_seen_at) > seen_after,
+            col(Worker.offline_at).is_(None),
         )
     )
-    return session.exec(query.limit(MAX_LISTED)).all()
+    return session.exec(query.order_by(col(Worker.created_at), col(Worker.id)).limit(MAX_LISTED)).all()
