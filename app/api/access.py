@@ -46,6 +46,7 @@ ACCESS: Mapping[str, tuple[str, ...]] = {
     "POST /workers/release": ("worker",),
     "POST /workers/report-failure": ("worker",),
     "POST /workers/progress": ("worker",),
+    "POST /workers/model-progress": ("worker",),
     "POST /workers/results": ("worker",),
     "POST /workers/upload-results": ("worker",),
 }

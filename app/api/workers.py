@@ -10,9 +10,10 @@ from app.api.errors import refusal_of
 from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
 from app.domain.errors import BadRequest, TooLarge
 from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
+from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, HandInHeader, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
-from app.services import claims, handins, leases, workers
+from app.services import claims, handins, leases, model_progress, workers
 
 MAX_HAND_IN_BYTES = 256 * 1024 * 1024
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
@@ -61,6 +62,12 @@ def fail(yard: TheYard, caller: TheCaller, report: FailureReport, boot_id: BootI
 def progress(yard: TheYard, caller: TheCaller, report: Progress, boot_id: BootId = None) -> None:
     """Take live counts."""
     workers.progress(yard, caller, report, boot_id=boot_id)
+
+
+@router.post("/workers/model-progress", status_code=204)
+def pull_progress(yard: TheYard, caller: TheCaller, report: ModelProgress) -> None:
+    """Take how far a pull is."""
+    model_progress.note(yard, caller, report)
 
 
 @hand_ins.post("/workers/results")

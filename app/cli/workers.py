@@ -31,7 +31,10 @@ def list_workers(
     gone: Annotated[bool, typer.Option("--gone", help="Those that have left, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List workers. Load is per CPU, memory and disk are what is free, slots are free/all, `no lease` says why not."""
+    """List workers. Load is per CPU, memory and disk are what is free, slots are free/all, `no lease` says why not.
+
+    `runtimes` says how many of them are up, and why one is not.
+    """
     with server() as api:
         found = api.get("/v1/workers", pool=pool, gone=gone or None)["data"]
     if as_json:
@@ -49,6 +52,7 @@ def list_workers(
             "disk>",
             *(f"{name}>" for name in classes),
             "no lease",
+            "runtimes",
         ),
         (
             (
@@ -61,6 +65,7 @@ def list_workers(
                 size(worker["disk_free"]),
                 *(slots(worker, name) for name in classes),
                 worker["no_lease"],
+                runtimes(worker),
             )
             for worker in found
         ),
@@ -84,9 +89,9 @@ def show(
         busy = f", {gpu['utilization']:.0f} % busy" if gpu.get("utilization") is not None else ""
         print_fields({f"gpu {gpu['index']}": f"{gpu['name']}: {used}{busy}"})
     for runtime in found["runtimes"]:
-        state = "alive" if runtime["alive"] else f"not alive: {runtime.get('reason') or 'no answer'}"
-        print_fields({"runtime": f"{runtime['name']}: {state}"})
-        print_fields({"models": ", ".join(runtime["models"]) or "none"})
+        print_fields(runtime_fields(runtime))
+    for pull in found["pulls"]:
+        print_fields({"model": pulled(pull)})
 
 
 def fields(worker: Mapping[str, Any]) -> dict[str, object]:
@@ -113,6 +118,37 @@ def fields(worker: Mapping[str, Any]) -> dict[str, object]:
         "versions": ", ".join(f"{name} {version}" for name, version in worker["versions"].items()) or None,
         "since": moment(worker["created_at"]),
     }
+
+
+def runtime_fields(runtime: Mapping[str, Any]) -> dict[str, object]:
+    """Give what there is to show of a runtime."""
+    state = "alive" if runtime["alive"] else f"not alive: {runtime.get('reason') or 'no answer'}"
+    return {
+        "runtime": f"{runtime['name']}: {state}",
+        "models": ", ".join(runtime["models"]) or "none",
+        "fetches": "models that a batch asks for and it lacks" if runtime.get("pulls") else None,
+    }
+
+
+def runtimes(worker: Mapping[str, Any]) -> str:
+    """Say how many of a worker's runtimes are up, and what is wrong with the first that is not."""
+    found = worker["runtimes"]
+    down = [runtime for runtime in found if not runtime["alive"]]
+    up = f"{len(found) - len(down)}/{len(found)} up"
+    return f"{up}, {down[0]['name']}: {down[0].get('reason') or 'no answer'}" if down else up
+
+
+def pulled(pull: Mapping[str, Any]) -> str:
+    """Say how a pull stands."""
+    of_all = f" of {size(pull['total'])}" if pull["total"] else ""
+    so_far = f"{size(pull['completed'])}{of_all}"
+    words = {
+        "pulling": f"is being fetched, {so_far}",
+        "pulled": f"was fetched{', ' + str(size(pull['total'])) if pull['total'] else ''}",
+        "failed": f"could not be fetched: {pull['error'] or 'the runtime does not say why'}",
+        "cancelled": f"is not needed any more, stopped at {so_far}",
+    }
+    return f"{pull['model']} {words.get(pull['status'], pull['status'])} ({pull['runtime']})"
 
 
 def slots(worker: Mapping[str, Any], name: str) -> str | None:

@@ -15,6 +15,7 @@ from app.client.downloads import download
 from app.client.errors import Refused
 from app.client.http import Http
 from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
+from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, Progress
 from app.schemas.wire import Wire
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
@@ -86,6 +87,10 @@ class ControlPlane:
     def progress(self, progress: Progress) -> None:
         """Tell live counts, once; nothing depends on them."""
         self._send("/workers/progress", progress, timeout_seconds=BYE_SECONDS)
+
+    def model_progress(self, progress: ModelProgress) -> None:
+        """Tell how far a pull is, once; the next word tells more."""
+        self._send("/workers/model-progress", progress, timeout_seconds=BYE_SECONDS)
 
     def bye(self, worker_id: str, bye: Bye) -> None:
         """Say the last word: one try of two seconds (BY-04)."""

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import and_, exists, func, or_, update
 from sqlmodel import Session, col, select
@@ -95,13 +94,12 @@ def workers_on(session: Session, ids: Collection[str]) -> Mapping[str, int]:
     return {batch_id: int(count) for batch_id, count in session.execute(query).all()}
 
 
-def progress_on(session: Session, batch_id: str) -> Sequence[Mapping[str, Any]]:
-    """Read what the workers that hold live leases of a batch told last of their progress on it."""
+def holders(session: Session, batch_id: str) -> Sequence[Worker]:
+    """Read the workers that hold live leases of a batch, by name."""
     holds = exists().where(
         col(Lease.worker_id) == col(Worker.id), col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE)
     )
-    told = session.exec(select(Worker.progress).where(holds)).all()
-    return [progress for progress in told if progress and progress.get("batch_id") == batch_id]
+    return session.exec(select(Worker).where(holds).order_by(col(Worker.name))).all()
 
 
 def pace(session: Session, batch_id: str, now: datetime) -> float | None:

@@ -262,6 +262,8 @@ class Worker(SQLModel, table=True):
     """The rungs that its last hello was told, where its pool has its own: a change counts from the next hello."""
     sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     progress: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    pulls: list[dict[str, Any]] = _json("[]")
+    """Models that its runtimes fetch or fetched since its hello (app.schemas.pulls)."""
     no_lease: str | None = None
     drain_requested_at: datetime | None = _at()
     created_at: datetime = _at(nullable=False)

@@ -29,7 +29,7 @@ class No(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What one runtime of a worker serves. `pulls` says that it fetches models it lacks (Ollama).
+    """What one runtime of a worker serves. `pulls`: it fetches models it lacks. `reason`: why it is not alive.
 
     `unsupported` are the parameters it does not take, by endpoint; who tells nothing takes everything.
     """
@@ -40,6 +40,8 @@ class Serving:
     alive: bool = True
     pulls: bool = False
     unsupported: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    name: str = ""
+    reason: str = ""
 
     def serves(self, model: str) -> bool:
         """Tell whether `model` is there; on Ollama `x` is `x:latest`."""
@@ -99,6 +101,7 @@ class WorkerView:
     load_per_cpu: float | None = None
     memory_gb: float | None = None
     runtimes: tuple[Serving, ...] = field(default=())
+    name: str = ""
 
 
 def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:

@@ -1,9 +1,19 @@
 """Why does a batch wait? The first reason that keeps every worker of its pool from it (DESIGN 7, "Why not")."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from app.domain.eligibility import No, PoolRules, Requirement, WorkerView, can_serve, missing_parameters, why_no_job
+from app.domain.eligibility import (
+    No,
+    PoolRules,
+    Requirement,
+    Serving,
+    WorkerView,
+    can_serve,
+    missing_parameters,
+    why_no_job,
+)
+from app.domain.pulls import Pull, PullStatus
 from app.domain.workers import WorkerState
 
 _BUSY_WORDS = {
@@ -13,6 +23,10 @@ _BUSY_WORDS = {
     No.LOAD: "over the load bound",
     No.SLOTS: "busy",
 }
+
+MOST_NAMED = 2
+"""Runtimes or pulls that a reason names; it stays a line that a person reads."""
+MAX_REASON = 120
 
 
 def why_waiting(
@@ -40,22 +54,60 @@ def why_waiting(
     return f"about to start on {which} of pool {pool}"
 
 
+def why_no_rows(pulls: Iterable[tuple[str, Pull]], models: Collection[str]) -> str | None:
+    """Say which of a batch's models its workers, named beside their pulls, fetch now; None when they fetch none."""
+    fetched = [
+        f"worker {name} fetches model {pull.model}{_so_far(pull)}"
+        for name, pull in pulls
+        if pull.status is PullStatus.PULLING and pull.model in models
+    ]
+    return _some(fetched) if fetched else None
+
+
+def _so_far(pull: Pull) -> str:
+    if pull.total:
+        return f": {100 * pull.completed // pull.total} % of {_bytes(pull.total)}"
+    return f": {_bytes(pull.completed)} so far" if pull.completed else ""
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 10**8 else f"{count / 1e6:.1f} MB"
+
+
+def _some(found: Sequence[str]) -> str:
+    more = len(found) - MOST_NAMED
+    return "; ".join(found[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
 def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], pool: str) -> str:
     runtimes = [runtime for worker in reachable for runtime in worker.runtimes if runtime.alive]
+    down = [(worker.name, runtime) for worker in reachable for runtime in worker.runtimes if not runtime.alive]
     if not runtimes:
-        return f"no runtime of pool {pool} is up"
+        return _with(f"no runtime of pool {pool} is up", down)
     for need in sorted(needs, key=lambda need: need.key):
         served = [runtime for runtime in runtimes if need.endpoint in runtime.endpoints]
         if not served:
-            return f"no worker of pool {pool} serves {need.endpoint} now"
+            lost = [(name, runtime) for name, runtime in down if need.endpoint in runtime.endpoints]
+            return _with(f"no worker of pool {pool} serves {need.endpoint} now", lost)
         for model in need.models:
             if not any(runtime.serves(model) or runtime.pulls for runtime in served):
-                return f"no worker of pool {pool} serves model {model} now"
+                lost = [(name, runtime) for name, runtime in down if runtime.serves(model) or runtime.pulls]
+                return _with(f"no worker of pool {pool} serves model {model} now", lost)
         for model, names in missing_parameters([served], need).items():
             return f"no worker of pool {pool} that serves model {model} takes {', '.join(sorted(names))} now"
     if any(need.parameters for need in needs):
         return f"no worker of pool {pool} serves all models and takes all parameters of a shard now"
     return f"no worker of pool {pool} serves all models of a shard now"
+
+
+def _with(what: str, down: Sequence[tuple[str, Serving]]) -> str:
+    """Name the runtimes that would serve it if they were up."""
+    named = [f"{runtime.name or runtime.kind} of worker {name} is down{_because(runtime)}" for name, runtime in down]
+    return f"{what}: {_some(named)}" if named else what
+
+
+def _because(runtime: Serving) -> str:
+    return f" ({runtime.reason[:MAX_REASON]})" if runtime.reason else ""
 
 
 def _occupied(able: Sequence[WorkerView], rules: PoolRules, pool: str) -> str:

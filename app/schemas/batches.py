@@ -100,7 +100,10 @@ class Live(Wire):
 
 
 class YardView(Wire):
-    """What only gpuyard says of a batch. `waiting_reason` stands while no worker is on it, `live` while one is."""
+    """What only gpuyard says of a batch.
+
+    `waiting_reason` stands while no worker is on it, or those that are fetch its model first; `live` while one is.
+    """
 
     state: str
     pool: str

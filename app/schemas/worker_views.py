@@ -5,6 +5,7 @@ GET /v1/workers -> Listing of WorkerInfo    GET /v1/workers/{id or name} -> Work
 
 from typing import Literal
 
+from app.schemas.pulls import PullInfo
 from app.schemas.wire import Wire
 from app.schemas.workers import GpuSample, RuntimeInfo
 
@@ -19,7 +20,8 @@ class SlotInfo(Wire):
 class WorkerInfo(Wire):
     """A worker. `state` is the stored one, or `offline`, `stale`, `unreachable` as its silence says.
 
-    `no_lease` is why it gets no job now, null when it may. Load is the 1-minute load per CPU, sizes are in bytes.
+    `no_lease` is why it gets no job now, null when it may. `pulls` are the models that its runtimes fetch,
+    and the last that they fetched or could not. Load is the 1-minute load per CPU, sizes are in bytes.
     """
 
     id: str
@@ -44,5 +46,6 @@ class WorkerInfo(Wire):
     no_lease: str | None
     gpus: list[GpuSample]
     runtimes: list[RuntimeInfo]
+    pulls: list[PullInfo]
     tags: list[str]
     versions: dict[str, str]

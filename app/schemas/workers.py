@@ -62,6 +62,8 @@ class RuntimeInfo(Wire):
             alive=self.alive,
             pulls=self.pulls,
             unsupported={endpoint: frozenset(names) for endpoint, names in self.unsupported.items()},
+            name=self.name,
+            reason=self.reason or "",
         )
 
 

@@ -11,11 +11,11 @@ from sqlmodel import Session
 from app.db import batches as batches_sql
 from app.db import worker_views as workers_sql
 from app.db.batches import Tally
-from app.db.tables import Batch, Pool
+from app.db.tables import Batch, Pool, Worker
 from app.domain.batches import CLAIMABLE, ENDED, BatchState, inner_state, wire_status
 from app.domain.eligibility import PoolRules, WorkerView
 from app.domain.rows import Usage
-from app.domain.waiting import why_waiting
+from app.domain.waiting import why_no_rows, why_waiting
 from app.schemas.batches import (
     BatchErrors,
     BatchObject,
@@ -28,6 +28,7 @@ from app.schemas.batches import (
     YardView,
 )
 from app.schemas.wire import UsageCounts
+from app.services import pulls
 from app.services.context import Yard
 from app.services.eligibility import pool_rules, requirements, worker_view
 from app.services.moves import outcome_of
@@ -89,6 +90,8 @@ def _yard_view(
     runs = batch.state in CLAIMABLE and batch.outcome is None
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
     left = batch.total - tally.completed - tally.failed
+    on_it = batches_sql.holders(session, batch.id) if runs and workers else []
+    waits = _waiting_reason(session, crew(batch.pool), batch) if runs and not workers else _pulling(batch, on_it, pace)
     return YardView(
         state=inner_state(BatchState(batch.state), outcome_of(batch)),
         pool=batch.pool,
@@ -99,15 +102,24 @@ def _yard_view(
         workers=workers,
         rows_per_second=round(pace, 3) if pace is not None else None,
         eta_seconds=round(left / pace) if pace else None,
-        waiting_reason=_waiting_reason(session, crew(batch.pool), batch) if runs and not workers else None,
+        waiting_reason=waits,
         top_errors=_top_errors(session, batch),
-        live=_live(session, batch) if runs and workers else None,
+        live=_live(batch, on_it) if runs and workers else None,
     )
 
 
-def _live(session: Session, batch: Batch) -> Live:
-    told = batches_sql.progress_on(session, batch.id)
-    return Live(completed=sum(p["completed"] for p in told), failed=sum(p["failed"] for p in told))
+def _live(batch: Batch, workers: Sequence[Worker]) -> Live:
+    mine = [worker.progress for worker in workers if worker.progress and worker.progress.get("batch_id") == batch.id]
+    return Live(completed=sum(p["completed"] for p in mine), failed=sum(p["failed"] for p in mine))
+
+
+def _pulling(batch: Batch, workers: Sequence[Worker], pace: float | None) -> str | None:
+    """Name the models that keep a batch's workers waiting; while rows are done it is not waiting."""
+    if pace:
+        return None
+    return why_no_rows(
+        ((worker.name, pull.to_domain()) for worker in workers for pull in pulls.of(worker)), batch.models
+    )
 
 
 class _Crew(NamedTuple):

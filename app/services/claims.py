@@ -23,9 +23,11 @@ from app.domain.jobs import JobState
 from app.domain.leases import LIVE
 from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, RejectedRow
+from app.services import pulls
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, requirements, servable_keys, told, worker_view
 from app.services.moves import move_job
+from app.services.pulls import Leaves
 
 MAX_SHARDS = 64
 """Shards of one claim at most; a worker that wants more asks again."""
@@ -61,7 +63,8 @@ def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> boo
     view = _view(session, yard, worker, now)
     if why_no_job(view, pool_rules(session.get(Pool, worker.pool))) is not None:
         return False
-    return bool(_candidates(session, worker, view, now))
+    leaves = pulls.leaves_to_others(session, yard, worker, now, running=None)
+    return bool(_candidates(session, worker, view, leaves, now))
 
 
 def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:
@@ -95,8 +98,10 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     # Whoever calls is reachable, whatever the clock said before this call.
     if no is not None and no is not No.UNREACHABLE:
         return _refuse(session, worker, no)
-    candidates = _candidates(session, worker, view, now)
-    chosen = _choose(session, worker, candidates, view, request, now)
+    running = request.batch_id if request.started else None
+    leaves = pulls.leaves_to_others(session, yard, worker, now, running=running)
+    candidates = _candidates(session, worker, view, leaves, now)
+    chosen = _choose(session, worker, candidates, view, leaves, request, now)
     if isinstance(chosen, No):
         return _refuse(session, worker, chosen, work=bool(candidates))
     taken = _take(session, yard, worker, chosen, request, now)
@@ -114,7 +119,7 @@ def _view(session: Session, yard: Yard, worker: Worker, now: datetime, *, runnin
     return worker_view(worker, now=now, timing=yard.timing, held_batches=len(held - {running}))
 
 
-def _candidates(session: Session, worker: Worker, view: WorkerView, now: datetime) -> list[_Candidate]:
+def _candidates(session: Session, worker: Worker, view: WorkerView, leaves: Leaves, now: datetime) -> list[_Candidate]:
     """Give waiting batches of the pool that this worker can serve, in the order of their turn.
 
     Page by page until one has some: what waits for another model must not hide what stands behind it.
@@ -122,7 +127,7 @@ def _candidates(session: Session, worker: Worker, view: WorkerView, now: datetim
     last: Batch | None = None
     for _ in range(MAX_PAGES):
         page = claims_sql.waiting_batches(session, worker.pool, now, after=last)
-        if candidates := _servable(session, worker, page, view, now):
+        if candidates := _servable(session, worker, page, view, leaves, now):
             return candidates
         if len(page) < claims_sql.WINDOW:
             break
@@ -131,18 +136,18 @@ def _candidates(session: Session, worker: Worker, view: WorkerView, now: datetim
 
 
 def _servable(
-    session: Session, worker: Worker, page: Sequence[Batch], view: WorkerView, now: datetime
+    session: Session, worker: Worker, page: Sequence[Batch], view: WorkerView, leaves: Leaves, now: datetime
 ) -> list[_Candidate]:
     found = {batch.id: batch for batch in page}
     groups = sorted({batch.fair_group for batch in found.values() if batch.fair_group is not None})
     live = claims_sql.live_by_group(session, worker.pool, groups)
     ordered = (found[turn.batch_id] for turn in in_order([_turn(batch) for batch in found.values()], live))
-    judged = (_judge(session, batch, view, now) for batch in ordered)
+    judged = (_judge(session, batch, view, leaves, now) for batch in ordered)
     return [candidate for candidate in judged if candidate is not None]
 
 
-def _judge(session: Session, batch: Batch, view: WorkerView, now: datetime) -> _Candidate | None:
-    keys = servable_keys(batch, view)
+def _judge(session: Session, batch: Batch, view: WorkerView, leaves: Leaves, now: datetime) -> _Candidate | None:
+    keys = servable_keys(batch, view) - leaves(batch)
     if not keys or (
         len(keys) < len(batch.requirements) and not jobs_sql.shard_waits(session, batch.id, keys=keys, now=now)
     ):
@@ -159,6 +164,7 @@ def _choose(
     worker: Worker,
     candidates: Sequence[_Candidate],
     view: WorkerView,
+    leaves: Leaves,
     request: ClaimRequest,
     now: datetime,
 ) -> _Candidate | No:
@@ -170,7 +176,7 @@ def _choose(
     running = next((c for c in candidates if c.batch.id == request.batch_id), None)
     if running is None and request.batch_id is not None:  # it may stand behind the window
         batch = claims_sql.waiting_batch(session, worker.pool, request.batch_id, now)
-        running = _judge(session, batch, view, now) if batch is not None else None
+        running = _judge(session, batch, view, leaves, now) if batch is not None else None
     if running is None:
         return No.NOTHING
     return No.YIELD if must_yield(_turn(running.batch), _turn(first.batch)) else running

@@ -51,6 +51,7 @@ def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: 
         load_per_cpu=load,
         memory_gb=memory,
         runtimes=servings(worker),
+        name=worker.name,
     )
 
 

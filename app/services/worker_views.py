@@ -13,6 +13,7 @@ from app.domain.timing import Timing
 from app.domain.workers import WorkerState
 from app.schemas.worker_views import SlotInfo, WorkerInfo
 from app.schemas.workers import HostSample, RuntimeInfo
+from app.services import pulls
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, told, worker_view
 
@@ -79,6 +80,7 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         no_lease=no.value if no is not None else worker.no_lease,
         gpus=sample.gpus,
         runtimes=[RuntimeInfo.model_validate(runtime) for runtime in worker.runtimes],
+        pulls=pulls.of(worker),
         tags=worker.tags,
         versions=worker.versions,
     )

@@ -201,6 +201,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker.tags, worker.versions = hello.tags, hello.versions
     worker.runtimes = _dump(hello.runtimes)
     worker.sample = hello.sample.model_dump(mode="json") if hello.sample is not None else None
+    worker.pulls = []
     worker.phase = hello.phase
     worker.state = project(WorkerState.JOINING, hello.phase)
     worker.hello_at = worker.last_seen_at = now

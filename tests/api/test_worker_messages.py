@@ -30,6 +30,17 @@ def messages(hands: Hands) -> dict[str, dict[str, Any]]:
         "/workers/release": who | {"leases": [1], "reason": "drain"},
         "/workers/report-failure": who | {"lease_id": 1, "request_id": "r", "error": "no"},
         "/workers/progress": who | {"batch_id": "batch_1", "completed": 1, "failed": 0, "rows_per_second": 1.0},
+        "/workers/model-progress": who
+        | {
+            "boot_id": hands.boot_id,
+            "number": 1,
+            "runtime": "ollama@here",
+            "model": "m",
+            "status": "pulling",
+            "completed": 1,
+            "total": 2,
+            "error": "",
+        },
     }
 
 

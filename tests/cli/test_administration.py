@@ -16,7 +16,9 @@ def test_a_worker_is_listed_with_what_it_has_free_and_why_it_gets_no_lease(yard:
     shown = yard.run("worker", "show", worker["name"])
 
     head, _, *lines = listed.out.splitlines()
-    assert head.split() == ["worker", "pool", "state", "seen", "load", "memory", "disk", "batches", "no", "lease"]
+    columns = ["worker", "pool", "state", "seen", "load", "memory", "disk", "batches", "no", "lease", "runtimes"]
+    assert head.split() == columns
+    assert "1/1 up" in lines[0]
     assert worker["name"] in lines[0]
     assert "models" in shown.out
     assert "quick" in shown.out

@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 
 from app.domain.eligibility import PoolRules, Requirement, Serving, WorkerView
-from app.domain.waiting import why_waiting
+from app.domain.pulls import Pull, PullStatus
+from app.domain.waiting import why_no_rows, why_waiting
 from app.domain.workers import Phase, WorkerState
 
 CHAT = "/v1/chat/completions"
 NEED = Requirement(CHAT, ("m",))
+DOWN = Serving("vllm", frozenset({"m"}), frozenset({CHAT}), alive=False, name="vllm@here", reason="connection refused")
+
+SAID = "vllm@here of worker gpu-1 is down (connection refused)"
 
 
 def worker(**change: Any) -> WorkerView:
@@ -18,6 +22,7 @@ def worker(**change: Any) -> WorkerView:
         "phase": Phase.READY,
         "unreachable": False,
         "free_slots": 1,
+        "name": "gpu-1",
         "runtimes": (Serving("vllm", frozenset({"m"}), frozenset({CHAT})),),
     }
     return WorkerView(**(given | change))
@@ -35,8 +40,16 @@ def why(*workers: WorkerView, earlier: int = 0, needs: tuple[Requirement, ...] =
         ((worker(unreachable=True),) * 2, "all 2 workers of pool gpu are unreachable"),
         ((worker(runtimes=()),), "no runtime of pool gpu is up"),
         (
-            (worker(runtimes=(Serving("vllm", frozenset({"m"}), frozenset({CHAT}), alive=False),)),),
-            "no runtime of pool gpu is up",
+            (worker(runtimes=(DOWN,)),),
+            f"no runtime of pool gpu is up: {SAID}",
+        ),
+        (
+            (worker(runtimes=(DOWN, Serving("vllm", frozenset({"other"}), frozenset({CHAT})))),),
+            f"no worker of pool gpu serves model m now: {SAID}",
+        ),
+        (
+            (worker(runtimes=(DOWN,)),) * 4,
+            f"no runtime of pool gpu is up: {SAID}; {SAID}; and 2 more",
         ),
         (
             (worker(runtimes=(Serving("vllm", frozenset({"other"}), frozenset({CHAT})),)), worker(unreachable=True)),
@@ -94,3 +107,18 @@ def test_parameters_that_no_single_worker_takes_together_are_said_to_be_so() -> 
     asking = Requirement(CHAT, ("m",), (("m", ("echo", "n")),))
     said = why(*(worker(runtimes=(one,)) for one in runtimes), needs=(asking,))
     assert said == "no worker of pool gpu serves all models and takes all parameters of a shard now"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "worker gpu-1 fetches model m"),
+        ({"completed": 4_000_000}, "worker gpu-1 fetches model m: 4.0 MB so far"),
+        ({"completed": 600_000_000, "total": 1_300_000_000}, "worker gpu-1 fetches model m: 46 % of 1.3 GB"),
+        ({"status": PullStatus.PULLED}, None),
+        ({"model": "of another batch"}, None),
+    ],
+)
+def test_a_model_that_is_being_fetched_is_why_no_row_runs(change: dict[str, Any], said: str | None) -> None:
+    given: dict[str, Any] = {"number": 1, "runtime": "ollama@here", "model": "m"}
+    assert why_no_rows([("gpu-1", Pull(**(given | change)))], ["m"]) == said

@@ -1,7 +1,8 @@
 """A control plane in a thread, on a real socket: it keeps leases by the rules and misbehaves when a test says so.
 
 `plane.next("claim", Lose())` decides about the next call of that route only; without a word every call is answered.
-Routes: register, heartbeat, claim, results (with or without ends), release, report-failure, progress, bye, content.
+Routes: register, heartbeat, claim, results (with or without ends), release, report-failure, progress,
+model-progress, bye, content.
 """
 
 import hashlib
@@ -283,6 +284,9 @@ class FakeControlPlane:
         return {"leases": {lease_id: "ended"}}
 
     def _progress(self, _call: Call) -> Any:
+        return None
+
+    def _model_progress(self, _call: Call) -> Any:
         return None
 
     def _bye(self, _call: Call) -> Any:
