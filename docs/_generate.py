@@ -3,10 +3,11 @@
 Usage: python docs/_generate.py [--check]
 
 Each page has one function that returns its whole text. Nothing here knows a fact of its own: pages are made from the
-settings classes, the event names and the OpenAPI document.
+settings classes, the event names, the table of parameters and the OpenAPI document.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from app.api import access
 from app.api.main import create_app
 from app.domain import events
+from app.domain.parameter_table import TABLE, Parameter, Support
 from config import reference
 from config.settings import ServerSettings
 
@@ -86,7 +88,50 @@ def api_page() -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "events.md": events_page, "api.md": api_page}
+def parameters_page() -> str:
+    """Every parameter of every endpoint, and what each kind of runtime does with it."""
+    lines = [
+        "# Parameters",
+        "",
+        "What each kind of runtime does with each parameter of a row's body; [runtimes](runtimes.md), section 4,",
+        "says what follows from it. `vLLM` is any server with OpenAI's API, `local` is llama.cpp; the `fake`",
+        "runtime and an executor of your own take everything.",
+        "",
+        "* **native**: the runtime gets it as it stands in the file, and judges it.",
+        "* **as** `words`: the runtime gets it under these words of its own.",
+        "* **no meaning**: accepted everywhere, for it changes no answer. vLLM and llama.cpp get it with the rest.",
+        "* **unsupported**: the runtime would ignore or refuse it. Such a row is not for it.",
+        "",
+        "The last column holds values that ask for nothing, beside null. *Varies*: a runtime of a kind that takes",
+        "it may not, by its version or its set-up. A name with a dot is a form of a parameter: `input.tokens` is",
+        "an `input` of token ids, `prompt.list` several prompts in one row, `messages.image_url` an image that",
+        "somebody would have to fetch (one in a `data:` URL is native). A parameter that stands in no table is",
+        "native on all but Ollama.",
+    ]
+    for endpoint, known in TABLE.items():
+        lines += ["", f"## `{endpoint}`", "", "| parameter | vLLM | Ollama | local | asks for nothing as |"]
+        lines.append("|---|---|---|---|---|")
+        lines += [_parameter_row(parameter) for parameter in known.values()]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _parameter_row(parameter: Parameter) -> str:
+    cells = [f"`{parameter.name}`" + (" *varies*" if parameter.varies else "")]
+    cells += [_support(parameter.support[kind]) for kind in ("vllm", "ollama", "local")]
+    cells.append(", ".join(f"`{json.dumps(value)}`" for value in parameter.plain))
+    return "| " + " | ".join(cells) + " |"
+
+
+def _support(support: Support) -> str:
+    return f"as `{support.words}`" if support.words else support.way.value
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "events.md": events_page,
+    "parameters.md": parameters_page,
+    "api.md": api_page,
+}
 
 
 def main() -> int:

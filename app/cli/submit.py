@@ -1,7 +1,7 @@
 """`gpuyard submit`: send a file, make a batch of it, and see it through when asked to."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +25,9 @@ def submit(
     pool: Annotated[str | None, typer.Option(help="Pool to run in. Default: the server's default pool.")] = None,
     priority: Annotated[int | None, typer.Option(min=0, max=9, help="9 goes first; 0 is the default.")] = None,
     group: Annotated[str | None, typer.Option(help="Batches of one group share their turn fairly with others.")] = None,
+    unsupported_parameters: Annotated[
+        Literal["fail", "drop"] | None, typer.Option(help="What becomes of parameters that no worker takes.")
+    ] = None,
     completion_window: Annotated[str, typer.Option(help="Then it expires: a number and s, m, h or d.")] = "24h",
     metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be given several times.")] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Follow the batch to its end.")] = False,
@@ -40,6 +43,7 @@ def submit(
         "pool": pool,
         "priority": priority,
         "group": group,
+        "unsupported_parameters": unsupported_parameters,
         "completion_window": completion_window,
         "metadata": pairs(metadata or []) or None,
     }

@@ -1,4 +1,4 @@
-"""The members of a JSON object where they stand in its text, so that a body can travel byte for byte (CONTRACT 1.4)."""
+"""A JSON object's members where they stand in its text, so that a body travels byte for byte (OPENAI_CONTRACT 1.4)."""
 
 import json
 from collections.abc import Collection, Iterator

@@ -30,6 +30,7 @@ def test_its_options_are_those_of_the_batch(yard: Commands, three: Path) -> None
     done = yard.run(
         *("submit", three, "--json", "--pool", "gpu", "--priority", "7", "--group", "night"),
         *("--completion-window", "2h", "--metadata", "a=1", "--metadata", "名=x=y"),
+        *("--unsupported-parameters", "drop"),
     )
 
     batch = done.document
@@ -37,6 +38,7 @@ def test_its_options_are_those_of_the_batch(yard: Commands, three: Path) -> None
     assert batch["completion_window"] == "2h"
     assert batch["endpoint"] == "/v1/chat/completions"
     assert [batch["gpuyard"][name] for name in ("pool", "priority", "group")] == ["gpu", 7, "night"]
+    assert batch["gpuyard"]["unsupported_parameters"] == "drop"
 
 
 def test_a_batch_without_failures_ends_with_0_and_a_line_for_each_row_in_order(yard: Commands, three: Path) -> None:
