@@ -1,6 +1,7 @@
 """Lines of the output and error files: their shape, their bytes, and their ids."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,14 @@ def test_an_answer_stands_untouched_in_response_and_error_is_null() -> None:
     assert list(parsed) == ["id", "custom_id", "response", "error"]
     assert parsed["custom_id"] == "a"
     assert parsed["response"] == {"status_code": 200, "request_id": "req_1", "body": {"a": 1.0, "b": "\u2028"}}
+
+
+def test_what_was_left_out_of_the_row_stands_beside_its_answer() -> None:
+    line = output_line("batch_1", 0, "a", replace(ANSWER, dropped=("logit_bias", "\u2028")))
+    assert line.isascii()
+    response = json.loads(line)["response"]
+    assert list(response) == ["status_code", "request_id", "body", "gpuyard"]
+    assert response["gpuyard"] == {"dropped_parameters": ["logit_bias", "\u2028"]}
 
 
 def test_a_failing_answer_of_the_runtime_is_a_response_too() -> None:

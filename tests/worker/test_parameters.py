@@ -1,0 +1,79 @@
+"""A row's parameters on one worker: who takes them, and what is left of a body without them."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+
+from app.domain.parameters import unsupported
+from app.domain.rows import Row
+from app.schemas.workers import MAX_PARAMETER_NAME, MAX_PARAMETERS, RuntimeInfo
+from app.worker.parameters import asking, lacking, told, without_parameters
+from executors.fakes import FakeExecutor
+from executors.settings import ExecutorSettings
+
+CHAT = "/v1/chat/completions"
+EMBEDDINGS = "/v1/embeddings"
+BODY = b'{"model":"m", "n" : 2,"temperature":1.0,"logit_bias":{},"never_heard_of":[1e2]}'
+
+
+def row(body: bytes = BODY, *, endpoint: str = CHAT, may_drop: bool = False) -> Row:
+    return asking(Row(0, "row-0", endpoint, "m", body), may_drop=may_drop)
+
+
+def test_a_row_is_told_what_it_asks_for_and_nothing_else_of_it_changes() -> None:
+    plain = Row(0, "row-0", CHAT, "m", BODY)
+    assert row() == replace(plain, parameters=frozenset({"n", "never_heard_of"}))
+    nothing = replace(plain, body=b'{"model":"m","n":1}')
+    assert asking(nothing, may_drop=True) is nothing
+
+
+def test_a_body_nested_too_deeply_for_us_is_the_runtimes_to_judge() -> None:
+    deep = Row(0, "row-0", CHAT, "m", b'{"n":2,"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}")
+    assert asking(deep, may_drop=True) is deep
+
+
+@pytest.mark.parametrize(
+    ("kind", "lacks"), [("fake", set()), ("vllm", set()), ("ollama", {"n", "never_heard_of"}), ("mine", set())]
+)
+def test_a_runtime_lacks_what_its_kind_does_not_take(kind: str, lacks: set[str]) -> None:
+    assert lacking(row(may_drop=True), unsupported(kind, CHAT)) == lacks
+    assert lacking(row(), unsupported(kind, CHAT)) == (None if lacks else frozenset())
+
+
+def test_what_a_row_is_about_keeps_it_from_a_runtime_whatever_may_be_dropped() -> None:
+    tokens = row(b'{"model":"m","input":[1,2],"dimensions":3}', endpoint=EMBEDDINGS, may_drop=True)
+    assert lacking(tokens, {"dimensions"}) == {"dimensions"}
+    assert lacking(tokens, {"dimensions", "input.tokens"}) is None
+
+
+def test_only_what_the_runtime_lacks_is_left_out_and_the_rest_is_as_it_was_written() -> None:
+    asked = row(may_drop=True)
+    lessened, gone = without_parameters(asked, {"n"})
+    assert (lessened.body, gone) == (
+        b'{"model":"m","temperature":1.0,"logit_bias":{},"never_heard_of":[1e2]}',
+        ("n",),
+    )
+    assert lessened.parameters == {"never_heard_of"}
+    assert without_parameters(asked, ()) == (asked, ())
+
+
+def test_parameters_without_a_name_of_ours_are_left_out_under_their_own() -> None:
+    asked = row(b'{"model":"m","' + b"x" * 70 + b'":1,"\\u00e9":2,"y":3}', may_drop=True)
+    assert asked.parameters == {"*", "y"}
+    lessened, gone = without_parameters(asked, {"*"})
+    assert (lessened.body, gone) == (b'{"model":"m","y":3}', ("x" * 70, "é"))
+
+
+def test_what_the_control_plane_is_told_fits_the_wire_whatever_an_executor_says() -> None:
+    class Picky(FakeExecutor):
+        def unsupported(self, endpoint: str) -> frozenset[str]:
+            few: Collection[str] = {"n"} if endpoint == CHAT else ()
+            many = [f"p{number:04}" for number in range(MAX_PARAMETERS)]
+            return frozenset(few or {"x" * (MAX_PARAMETER_NAME + 1), *many, "z"})
+
+    found = told(Picky(ExecutorSettings()), [CHAT, EMBEDDINGS])
+    assert found[CHAT] == ["n"]
+    assert found[EMBEDDINGS] == [f"p{number:04}" for number in range(MAX_PARAMETERS)]
+    RuntimeInfo(name="r", kind="k", alive=True, unsupported=found)
+    assert told(FakeExecutor(ExecutorSettings()), [CHAT]) == {}
