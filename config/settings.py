@@ -5,6 +5,7 @@ only) > defaults. Library modules take the values they need as arguments and nev
 """
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -114,6 +115,12 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
         return value
 
 
+def _num_parallel() -> int:
+    """Read Ollama's own setting, for a worker that is started in the same environment."""
+    given = os.environ.get("OLLAMA_NUM_PARALLEL", "")
+    return max(1, int(given)) if given.isascii() and given.isdigit() else 1
+
+
 class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, PoolNameSettings, SlotSettings):
     """A GPU worker: broker, API and key are all it needs; timing and slots of its pool come with its registration."""
 
@@ -138,6 +145,23 @@ class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, Pool
     )
     row_timeout_seconds: Seconds = Field(300, description="Longest time of one row at the runtime.")
     pull_models: bool = Field(default=False, description="Let Ollama pull a model that a batch asks for.")
+    embedding_chunk_size: PositiveInt | None = Field(
+        None,
+        description="Embedding rows that may share a request, where the runtime allows it.",
+        json_schema_extra={"default": "64 on Ollama, else 1"},
+    )
+    ollama_num_parallel: PositiveInt = Field(
+        default_factory=_num_parallel,
+        description="Rows that Ollama works on at once; its own OLLAMA_NUM_PARALLEL.",
+        json_schema_extra={"default": "OLLAMA_NUM_PARALLEL of the worker's environment, else 1"},
+    )
+    ollama_truncate: bool = Field(
+        default=False,
+        description="Let Ollama cut in silence what is longer than its context, instead of failing the row.",
+    )
+    model_load_seconds: Seconds = Field(
+        600, description="Longest time a row waits for Ollama to load its model; it is not part of row_timeout_seconds."
+    )
     keep_alive_seconds: float = Field(
         -1, description="Leave after this long without work; -1 = stay (launched workers: 300)."
     )

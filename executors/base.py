@@ -36,8 +36,10 @@ class BaseExecutor(ABC):
         """Keep what is needed. Raises ExecutorUnavailable when this can never work on this machine."""
         self.settings = settings
         self.url = url or self.default_url
+        if settings.embedding_chunk_size is not None:
+            self.embedding_chunk_size = settings.embedding_chunk_size
 
-    pulls: ClassVar[bool] = False
+    pulls: bool = False
     """Whether `pull` can fetch a model that the runtime lacks."""
 
     embedding_chunk_size: int = 1
@@ -59,8 +61,9 @@ class BaseExecutor(ABC):
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Run one row to its end and return what came of it; `row.body` is sent as it stands.
 
-        Blocks for at most `timeout` seconds, waits and retries included; then the reply is `request_timeout`. Nothing
-        that the runtime does raises: it becomes a Reply (B-13, B-14).
+        Blocks for at most `timeout` seconds, waits and retries included; then the reply is `request_timeout`. Loading
+        the row's model is not counted, and has a bound of its own. Nothing that the runtime does raises: it becomes a
+        Reply (B-13, B-14).
 
         Raises RowCancelled soon after `cancelled` is set; by then the runtime was told to stop working on the row.
         """

@@ -12,6 +12,8 @@ import ssl
 import time
 import uuid
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from executors.cancellation import CancelToken
@@ -70,6 +72,31 @@ class HttpClient:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return self._exchange(head, body, deadline, cancelled)
+
+    @contextmanager
+    def lines(
+        self, path: str, body: bytes, *, idle_seconds: float, cancelled: CancelToken
+    ) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """Send a JSON body and give the status and the lines of the answer as they come, on a connection of its own.
+
+        Raises HttpError, and so does the iteration: DeadlinePassed when nothing comes for `idle_seconds`. Raises
+        RowCancelled once the connection is cut. Leaving the block closes the connection.
+        """
+        head = (
+            f"POST {self._path(path)} HTTP/1.1\r\n{self._headers}Connection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        connection = self._new()
+        try:
+            with cancelled.watching(connection.abort):
+                yield connection.lines(head.encode("ascii"), body, idle_seconds)
+        except HttpError:
+            cancelled.raise_if_cancelled()
+            if self._closed:
+                raise ClientClosed("the executor was closed") from None
+            raise
+        finally:
+            self._drop(connection)
 
     def close(self) -> None:
         """Cut every connection, those in use included."""
@@ -173,6 +200,17 @@ class _Connection:
 
     def exchange(self, head: bytes, body: bytes, deadline: float) -> Answer:
         """Send one request and read its answer."""
+        answer = self._send(head, body, deadline).read(deadline)
+        self.used = True
+        self._used_at = time.monotonic()
+        return answer
+
+    def lines(self, head: bytes, body: bytes, idle_seconds: float) -> tuple[int, Iterator[bytes]]:
+        """Send one request; give the status and the answer's lines as they come."""
+        deadline = time.monotonic() + idle_seconds
+        return self._send(head, body, deadline).read_lines(deadline, idle_seconds=idle_seconds)
+
+    def _send(self, head: bytes, body: bytes, deadline: float) -> AnswerReader:
         if self._sock is None or self._reader is None:
             self._sock, self._reader = self._connect(deadline)
             self._poll.register(self._sock, select.POLLIN)
@@ -191,10 +229,7 @@ class _Connection:
         except OSError:
             # A server that refuses a body closes while we still send: its answer may be there to read.
             self.spent = True
-        answer = self._reader.read(deadline)
-        self.used = True
-        self._used_at = time.monotonic()
-        return answer
+        return self._reader
 
     def _connect(self, deadline: float) -> tuple[socket.socket, AnswerReader]:
         until = min(deadline, time.monotonic() + self._connect_seconds)

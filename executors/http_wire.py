@@ -7,12 +7,14 @@ time-outs hold for one read, not for a whole answer (PERFORMANCE 2).
 import re
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _READ_BYTES = 65536
 _MAX_HEAD_BYTES = 65536
+_MAX_LINE_BYTES = 1_048_576
 
 
 class HttpError(Exception):
@@ -68,13 +70,7 @@ class AnswerReader:
 
     def read(self, deadline: float) -> Answer:
         """Read one answer. Raises ConnectionCut, DeadlinePassed or AnswerTooLarge."""
-        self._deadline = deadline
-        while True:
-            minor, status, headers = self._head()
-            if status >= 200:  # noqa: PLR2004 - 1xx announces the real answer
-                break
-            if status == 101:  # noqa: PLR2004 - the one that no answer follows
-                raise ConnectionCut("the server switches to another protocol, which nobody asked for")
+        minor, status, headers = self._beginning(deadline)
         connection = headers.get("connection", "").lower()
         reusable = "close" not in connection and (minor == b"1" or "keep-alive" in connection)
         if status in {204, 304}:
@@ -90,6 +86,58 @@ class AnswerReader:
         if not (length.isascii() and length.isdigit()):
             raise ConnectionCut(f"the answer has the length {length[:100]!r}")
         return Answer(status, headers, self._exactly(int(length)), reusable)
+
+    def read_lines(self, deadline: float, *, idle_seconds: float) -> tuple[int, Iterator[bytes]]:
+        """Read the head of an answer before `deadline`, and give its lines as they come.
+
+        No more than `idle_seconds` may pass without a byte. The lines raise as `read` does; they end where the answer
+        ends, and what follows the last line end is a line too. Not for a connection that is used again.
+        """
+        _, status, headers = self._beginning(deadline)
+        return status, self._lines(headers, idle_seconds)
+
+    def _lines(self, headers: dict[str, str], idle_seconds: float) -> Iterator[bytes]:
+        unfinished = bytearray()
+        for piece in self._pieces(headers, idle_seconds):
+            unfinished += piece
+            *whole, rest = unfinished.split(b"\n")
+            unfinished = bytearray(rest)
+            if len(unfinished) > _MAX_LINE_BYTES:
+                raise AnswerTooLarge(f"the answer has a line of more than {_MAX_LINE_BYTES} bytes")
+            yield from (bytes(line) for line in whole)
+        if unfinished:
+            yield bytes(unfinished)
+
+    def _pieces(self, headers: dict[str, str], idle_seconds: float) -> Iterator[bytes]:
+        """Give the body's bytes as they come, in whatever pieces."""
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            while size := self._chunk_size(idle_seconds):
+                yield self._exactly(size)
+                self._exactly(2)
+            return
+        left = int(headers["content-length"]) if headers.get("content-length", "").isdigit() else None
+        while left is None or left > 0:
+            self._deadline = time.monotonic() + idle_seconds
+            if not self._buffer:
+                try:
+                    self._receive()
+                except ConnectionCut:
+                    if left is None:  # the end of the connection is the end of the answer
+                        return
+                    raise
+            piece = bytes(self._buffer[:left])
+            del self._buffer[: len(piece)]
+            left = None if left is None else left - len(piece)
+            yield piece
+
+    def _beginning(self, deadline: float) -> tuple[bytes, int, dict[str, str]]:
+        self._deadline = deadline
+        while True:
+            minor, status, headers = self._head()
+            if status >= 200:  # noqa: PLR2004 - 1xx announces the real answer
+                return minor, status, headers
+            if status == 101:  # noqa: PLR2004 - the one that no answer follows
+                raise ConnectionCut("the server switches to another protocol, which nobody asked for")
 
     def _head(self) -> tuple[bytes, int, dict[str, str]]:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
@@ -130,13 +178,7 @@ class AnswerReader:
 
     def _chunks(self) -> bytes:
         body = bytearray()
-        while True:
-            digits = self._line().partition(b";")[0].strip()
-            if not _HEX.fullmatch(digits):
-                raise ConnectionCut(f"the answer has a chunk of the size {digits[:100]!r}")
-            size = int(digits, 16)
-            if size == 0:
-                break
+        while size := self._chunk_size():
             if len(body) + size > self._limit:
                 raise AnswerTooLarge(f"the answer has more than {self._limit} bytes")
             body += self._exactly(size)
@@ -145,6 +187,14 @@ class AnswerReader:
         while self._line():  # trailers mean nothing to a row
             pass
         return bytes(body)
+
+    def _chunk_size(self, idle_seconds: float | None = None) -> int:
+        if idle_seconds is not None:
+            self._deadline = time.monotonic() + idle_seconds
+        digits = self._line().partition(b";")[0].strip()
+        if not _HEX.fullmatch(digits):
+            raise ConnectionCut(f"the answer has a chunk of the size {digits[:100]!r}")
+        return int(digits, 16)
 
     def _line(self) -> bytes:
         while (end := self._buffer.find(b"\r\n")) < 0:

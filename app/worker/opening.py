@@ -95,5 +95,12 @@ def _fixed_prompts(settings: WorkerSettings) -> int | None:
 def _for_executors(settings: WorkerSettings) -> ExecutorSettings:
     key = settings.runtime_api_key
     return ExecutorSettings(
-        runtime=settings.runtime, urls=settings.runtime_url, api_key=key.get_secret_value() if key else None
+        runtime=settings.runtime,
+        urls=settings.runtime_url,
+        api_key=key.get_secret_value() if key else None,
+        embedding_chunk_size=settings.embedding_chunk_size,
+        pull_models=settings.pull_models,
+        ollama_num_parallel=settings.ollama_num_parallel,
+        ollama_truncate=settings.ollama_truncate,
+        model_load_seconds=settings.model_load_seconds,
     )

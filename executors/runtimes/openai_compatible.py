@@ -3,19 +3,21 @@
 import logging
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from app.domain.rows import Reply, Row, RowError, RowErrorCode
+from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.answers import reply_of
 from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.cancellation import CancelToken, RowCancelled
 from executors.error_bodies import is_overflow
 from executors.http_client import ClientClosed, HttpClient
-from executors.http_wire import AnswerTooLarge, ConnectionCut, DeadlinePassed, HttpError, Unreachable
+from executors.http_wire import Answer, AnswerTooLarge, ConnectionCut, DeadlinePassed, HttpError, Unreachable
 from executors.retrying import Retries
 from executors.settings import ExecutorSettings
 
@@ -27,6 +29,26 @@ _BUSY_SECONDS = 30.0
 """So long a runtime that is slow to answer a probe is busy, not dead: since its last answer to a row, or since its last
 quick probe while rows are there. Some servers have so few threads for HTTP that rows in flight take all of them.
 """
+
+
+class Read(Protocol):
+    """How a runtime's answer becomes a reply. `request_id` is ours."""
+
+    def __call__(self, answer: Answer, *, request_id: str) -> Reply:
+        """Never raises."""
+        ...
+
+
+class TimeLimit:
+    """The time of one row, over all its tries."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.ends_at = time.monotonic() + seconds
+
+    def give_back(self, seconds: float) -> None:
+        """Do not count this long: the row could not begin."""
+        self.ends_at += seconds
 
 
 class OpenAICompatibleExecutor(BaseExecutor):
@@ -76,31 +98,46 @@ class OpenAICompatibleExecutor(BaseExecutor):
             self._client.close()
 
     def _execute(self, row: Row, timeout: float, cancelled: CancelToken) -> Reply:
-        deadline = time.monotonic() + timeout
+        return self.exchange(row.endpoint, row.body, partial(reply_of, row=row), TimeLimit(timeout), cancelled)
+
+    def exchange(
+        self,
+        path: str,
+        body: bytes,
+        read: Read,
+        limit: TimeLimit,
+        cancelled: CancelToken,
+        before: Callable[[], Answer | None] = lambda: None,
+    ) -> Reply:
+        """Send a body until the runtime has given its answer, which `read` makes a reply of.
+
+        `before` comes before each try, and may give an answer that stands for the runtime's.
+        """
         retries = Retries()
         while True:
             cancelled.raise_if_cancelled()
             request_id = uuid.uuid4()
             try:
-                answer = self.client().post(
-                    row.endpoint, row.body, request_id=request_id, deadline=deadline, cancelled=cancelled
+                answer = before() or self.client().post(
+                    path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled
                 )
             except Unreachable as error:
-                reply, delay = _unavailable(f"no connection to {error}"), retries.after_unreachable()
+                reply = unavailable(f"no connection to {error}", Blame.RUNTIME)
+                delay = retries.after_unreachable()
             except ConnectionCut as error:
-                reply, delay = _unavailable(str(error)), retries.after_cut()
+                reply, delay = unavailable(str(error), Blame.UNCLEAR), retries.after_cut()
             except DeadlinePassed:
-                return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {timeout:g} s")
+                return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {limit.seconds:g} s")
             except AnswerTooLarge as error:
                 return _failed(RowErrorCode.INTERNAL_ERROR, str(error))
             except ClientClosed as error:
-                return _unavailable(str(error))
+                return unavailable(str(error), Blame.RUNTIME)
             else:
                 self._answered_at = time.monotonic()
-                reply = reply_of(answer, request_id=str(request_id), row=row)
+                reply = read(answer, request_id=str(request_id))
                 again = reply.status and not is_overflow(reply.status, reply.body)
                 delay = retries.after_status(reply.status, answer.headers) if again and reply.status else None
-            if delay is None or time.monotonic() + delay >= deadline:
+            if delay is None or time.monotonic() + delay >= limit.ends_at:
                 return reply
             cancelled.sleep(delay)
 
@@ -150,5 +187,6 @@ def _failed(code: RowErrorCode, message: str) -> Reply:
     return Reply(error=RowError(code, message))
 
 
-def _unavailable(message: str) -> Reply:
-    return _failed(RowErrorCode.RUNTIME_UNAVAILABLE, message)
+def unavailable(message: str, blame: Blame) -> Reply:
+    """Make the reply of a row that got no answer."""
+    return Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, message), blame=blame)

@@ -20,6 +20,12 @@ def chat_row(text: str = "hello", *, model: str = "mock", **fields: Any) -> Row:
     return Row(number, f"row-{number}", "/v1/chat/completions", model, json.dumps(body).encode())
 
 
+def row_of(endpoint: str, *, model: str = "mock", **fields: Any) -> Row:
+    """Make a row of any endpoint."""
+    number = next(_serial)
+    return Row(number, f"row-{number}", endpoint, model, json.dumps({"model": model, **fields}).encode())
+
+
 def run(executor: BaseExecutor, row: Row, *, timeout: float = 10.0, cancelled: CancelToken | None = None) -> Reply:
     """Run one row with a time-out that lets a failing test end."""
     return executor.execute(row, timeout=timeout, cancelled=cancelled or CancelToken())

@@ -19,6 +19,7 @@ from executors.runtimes.ollama import OllamaExecutor
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run, wait_until_alive
+from tests.fakes.ollama_process import start_ollama
 from tests.fakes.runtime_process import RuntimeProcess, start_runtime
 
 SETTINGS = ExecutorSettings()
@@ -39,11 +40,17 @@ class Rig:
         return run(self.slow_executor or self.executor, self.slow(), timeout=timeout, cancelled=cancelled)
 
 
-def _served(kind: type[OllamaExecutor | VLLMExecutor], runtime: RuntimeProcess) -> Rig:
+def hanging_row() -> Row:
+    return chat_row(user="hang=1")
+
+
+def _served(
+    kind: type[OllamaExecutor | VLLMExecutor], runtime: RuntimeProcess, slow: Callable[[], Row] = hanging_row
+) -> Rig:
     return Rig(
         executor=kind(SETTINGS, runtime.url),
         quick=chat_row,
-        slow=lambda: chat_row(user="hang=1"),
+        slow=slow,
         die=runtime.kill,
     )
 
@@ -77,8 +84,8 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
             slow_executor=FakeExecutor(SETTINGS, "fake:?hang_every=1"),
         )
     elif request.param == "ollama":
-        runtime = start_runtime(folder, "--kind", "ollama")
-        made = _served(OllamaExecutor, runtime)
+        runtime = start_ollama(folder, "--parallel", 4)
+        made = _served(OllamaExecutor, runtime, slow=lambda: chat_row("{{hang}}"))
     else:
         runtime = start_runtime(folder)
         made = _served(VLLMExecutor, runtime)

@@ -12,11 +12,11 @@ from tests.executors.running import chat_row, run
 from tests.fakes.runtime_process import RuntimeProcess
 
 
-def test_a_model_of_ollama_is_known_with_and_without_latest(runtime_server: Callable[..., RuntimeProcess]) -> None:
-    executor = OllamaExecutor(ExecutorSettings(), runtime_server("--kind", "ollama", "--models", "a,b:7b").url)
+def test_a_model_of_ollama_is_known_with_and_without_latest(ollama_server: Callable[..., RuntimeProcess]) -> None:
+    executor = OllamaExecutor(ExecutorSettings(), ollama_server("--models", "a,b:7b").url)
     facts = executor.probe()
     assert [model.names for model in facts.models] == [("a:latest", "a"), ("b:7b",)]
-    assert facts.version == "0.13.3"
+    assert facts.version == "0.40.12"
     assert run(executor, chat_row(model="a")).ok
     assert run(executor, chat_row(model="a:latest")).ok
     assert run(executor, chat_row(model="b")).status == 404
