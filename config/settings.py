@@ -141,7 +141,7 @@ class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, Pool
     )
     runtime_api_key: SecretStr | None = Field(None, description="Key sent to the runtime.")
     max_concurrent_prompts: Literal["auto"] | PositiveInt = Field(
-        "auto", description="Prompts in flight at the runtime; auto starts at 8 and sizes itself."
+        "auto", description="Prompts in flight at the runtimes; auto starts at 8 and follows what they bear."
     )
     row_timeout_seconds: Seconds = Field(300, description="Longest time of one row at the runtime.")
     pull_models: bool = Field(default=False, description="Let Ollama pull a model that a batch asks for.")

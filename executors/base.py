@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from app.domain import parameters
 from app.domain.rows import Reply, Row
-from app.domain.runtimes import RuntimeFacts
+from app.domain.runtimes import RuntimeFacts, RuntimeLoad
 from executors.cancellation import CancelToken
 from executors.settings import ExecutorSettings
 
@@ -85,6 +85,14 @@ class BaseExecutor(ABC):
 
     def limit(self, row: Row) -> int | None:
         """Say how many requests like this row's the runtime works on at once, None where it does not tell."""
+        return None
+
+    def load(self) -> RuntimeLoad | None:
+        """Read the runtime's own gauges: rows it works on and rows that wait, whoever sent them. None: it has none.
+
+        Called about once a second while rows run, so it must be cheap. Returns within about `settings.probe_seconds`
+        and never raises.
+        """
         return None
 
     def unsupported(self, endpoint: str) -> frozenset[str]:

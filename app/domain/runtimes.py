@@ -1,6 +1,7 @@
 """Runtimes: what a worker knows of the LLM server beside it and tells the control plane (AR-02, DESIGN 6)."""
 
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,18 @@ class ServedModel:
     def names(self) -> tuple[str, ...]:
         """Every name a row's `model` may have."""
         return (self.id, *self.aliases)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLoad:
+    """What a runtime's own gauges read, whoever sent it the work: rows it works on, and rows that wait for it."""
+
+    running: int
+    waiting: int
+
+    def __add__(self, other: Self) -> "RuntimeLoad":
+        """Sum over runtimes."""
+        return RuntimeLoad(self.running + other.running, self.waiting + other.waiting)
 
 
 @dataclass(frozen=True, slots=True)

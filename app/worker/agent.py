@@ -144,6 +144,7 @@ class Agent:
             self._heartbeat,
             SelfStop(self._held),
             self._probes,
+            self._own.sampler,
             self._sender,
         ]
 

@@ -1,5 +1,6 @@
 """How many prompts may be in flight on this worker: a number that is set, or one that is found (R-17)."""
 
+from app.domain.runtimes import RuntimeLoad
 from app.worker.clock import Clock
 from app.worker.permits import Permits
 from app.worker.sizing import AutoSize
@@ -14,23 +15,42 @@ class PromptSize:
         self._known_slots: int | None = None
         permits.set_limit(fixed if fixed is not None else self._auto.size if self._auto else 1)
 
+    @property
+    def is_auto(self) -> bool:
+        """Whether the number sizes itself."""
+        return self._auto is not None
+
     def runtimes_changed(self, known_slots: int | None) -> bool:
-        """Take note of the slots that the live runtimes tell; the same again changes nothing."""
-        if self._auto is None or known_slots == self._known_slots:
+        """Take note of the slots that the live runtimes tell; the same again changes nothing at once."""
+        if self._auto is None:
+            return False
+        if known_slots == self._known_slots:
+            self._auto.look_again()
             return False
         self._known_slots = known_slots
         self._permits.set_limit(self._auto.restart(known_slots))
         return True
 
     def row_done(self) -> bool:
-        """Count a finished row."""
-        size = self._auto.row_done() if self._auto is not None else None
-        if size is None:
-            return False
-        self._permits.set_limit(size)
-        return True
+        """Count a row that a runtime answered."""
+        return self._auto is not None and self._resized(self._auto.row_done())
+
+    def loaded(self, load: RuntimeLoad, in_flight: int) -> bool:
+        """Take a reading of the runtimes' gauges."""
+        return self._auto is not None and self._resized(self._auto.loaded(load, in_flight))
+
+    def refused(self) -> None:
+        """A runtime would not take a row now."""
+        if self._auto is not None:
+            self._auto.refused()
 
     def starved(self) -> None:
         """Rows ran out."""
         if self._auto is not None:
             self._auto.starved()
+
+    def _resized(self, size: int | None) -> bool:
+        if size is None:
+            return False
+        self._permits.set_limit(size)
+        return True

@@ -1,23 +1,57 @@
-"""`max_concurrent_prompts = "auto"`: find the number in flight that a runtime makes use of (R-17, PERFORMANCE 1).
+"""`max_concurrent_prompts = "auto"`: find the number in flight that the runtimes make use of, and follow it (R-17).
 
-While the rate of a window grows by 15 % or more, the number doubles; when it does not, it goes back to an eighth more
-than the last number that paid, and stays. The eighth keeps the runtime's queue from running dry between two answers.
+RISE    the number doubles while a window's rate grows by 15 % or more (PERFORMANCE 1)
+FALL    it shrinks as long as the rate holds, down to an eighth more than the least that holds it
+REST    it stays; a rate that dropped leads to FALL, some quiet windows to PROBE and to FALL by turns
+PROBE   a third more for one window: if that pays the runtimes have grown, RISE; else back to REST, for longer
+
+Where the runtimes have gauges, these say sooner and better that rows wait, or that none does. A refusal (429, 503)
+takes a quarter off and leads to FALL. The rate alone decides where there is neither.
 """
 
 import math
 import threading
+from enum import StrEnum
 
+from app.domain.runtimes import RuntimeLoad
 from app.worker.clock import Clock
+from app.worker.engine_gauges import HEADROOM, EngineGauges
+from app.worker.rate_window import RateWindow
 
 START = 8
 CEILING = 1024
-WORTH_IT = 1.15
-HEADROOM = 1.125
-WINDOW_ROUNDS = 2
-"""A window is this many answers for each prompt in flight, so that it means the same at 2 ms and at 20 s a row."""
-WINDOW_ROWS = 24
-"""And at least so many: fewer say little about rows of different lengths."""
-WINDOW_SECONDS = 0.3
+PAYS = 1.15
+"""Twice as many in flight are worth it when they bring so much more."""
+PAYS_CLEARLY = 1.5
+"""Less is measured once more, over more rows: chance alone brings some 15 % to a few rows of different lengths."""
+FALLS_TO = 0.7
+HOLDS = 0.88
+"""The rate holds when 0.7 of the number brings so much of it. Both bound the queue at rest: half an engine-full."""
+PROBES_WITH = 1.25
+PROBE_PAYS = 1.17
+PROBE_PAYS_A_LITTLE = 1.1
+"""Worth staying at, and no reason to look for far more."""
+DROPPED = 0.7
+RISE_ROWS = 16
+"""Of a window at least: where the rate should double, chance does not hide it."""
+CAREFUL_ROWS = 40
+"""Of a window at least where a third is at stake."""
+LEAST_WORTH_A_TRIAL = 2
+"""Two in flight keep one slot busy: with one less there is nothing to win."""
+SEARCH_ROUNDS = 2
+REST_ROUNDS = 4
+FIRST_PATIENCE = 4
+LONGEST_PATIENCE = 32
+"""Windows at rest between two probes. They cost nothing where the runtimes are full, but they lengthen the queue."""
+
+
+class Phase(StrEnum):
+    """What the last windows were for."""
+
+    RISE = "rise"
+    FALL = "fall"
+    REST = "rest"
+    PROBE = "probe"
 
 
 def start_size(known_slots: int | None) -> int:
@@ -26,63 +60,185 @@ def start_size(known_slots: int | None) -> int:
 
 
 class AutoSize:
-    """Told of each finished row, says when the number in flight should change. Thread-safe."""
+    """Told of each answer, refusal and reading, says when the number in flight should change. Thread-safe."""
 
     def __init__(self, clock: Clock, *, known_slots: int | None = None, ceiling: int = CEILING) -> None:
-        self._clock = clock
-        self._ceiling = ceiling
         self._lock = threading.Lock()
+        self._most = ceiling
+        self._window = RateWindow(clock)
+        self._gauges = EngineGauges()
         self.restart(known_slots)
 
     def restart(self, known_slots: int | None) -> int:
-        """Begin anew, as when the runtimes changed; known slots need no search. Gives the size."""
+        """Begin anew, as when the runtimes changed; known slots need no search, and bound it. Gives the size."""
         with self._lock:
-            self.size = start_size(known_slots)
-            self._settled = bool(known_slots)
-            self._paid: tuple[int, float] | None = None
-            self._new_window(settle=self.size)
+            start = start_size(known_slots)
+            self._ceiling = min(start, self._most) if known_slots else self._most
+            self._patience = FIRST_PATIENCE
+            self._refused = False
+            self._was_full = False
+            self._base: float | None = None
+            self._before: float | None = None
+            self._quiet = 0
+            self._careful = False
+            self._tried_more = False
+            self._least = self._fallback = start
+            self._phase = Phase.REST if known_slots else Phase.RISE
+            self._go_to(start)
             return self.size
 
-    def row_done(self) -> int | None:
-        """Count a row. Gives a new size, or None."""
-        if self._settled:
-            return None
+    def look_again(self) -> None:
+        """The runtimes may have become others, which tell nothing of it: the next window at rest ends in a probe."""
         with self._lock:
-            if self._settle:
-                self._settle -= 1
-                if not self._settle:
-                    self._since = self._clock()
-                return None
-            self._rows += 1
-            if self._rows < max(WINDOW_ROWS, WINDOW_ROUNDS * self.size):
-                return None
-            elapsed = self._clock() - self._since
-            if elapsed < WINDOW_SECONDS:
-                return None
-            return self._judge(self._rows / elapsed)
+            self._patience = FIRST_PATIENCE
+            self._quiet = FIRST_PATIENCE
+            self._tried_more = False
+
+    def row_done(self) -> int | None:
+        """Count an answered row. Gives a new size, or None."""
+        with self._lock:
+            before = self.size
+            if self._refused:
+                self._refused = False
+                if not self._window.settling:  # else it was of the rows that were sent before the last change
+                    self._give_way()
+            elif (rate := self._window.count()) is not None:
+                self._judge(rate)
+            return self.size if self.size != before else None
+
+    def refused(self) -> None:
+        """A runtime would not take a row now (429, 503). It counts when another row is answered: not while it loads."""
+        self._refused = True
 
     def starved(self) -> None:
-        """Rows ran out: what was measured so far says nothing about the runtime."""
-        if self._settled:
-            return
+        """Rows ran out: what was measured so far says nothing about the runtimes."""
         with self._lock:
-            self._new_window(settle=self.size)
+            self._window.reopen()
+            self._gauges.forget()
 
-    def _judge(self, rate: float) -> int | None:
-        if self._paid is None or rate >= WORTH_IT * self._paid[1]:
-            self._paid = (self.size, rate)
-            wanted = min(2 * self.size, self._ceiling)
+    def loaded(self, load: RuntimeLoad, in_flight: int) -> int | None:
+        """Take a reading of the runtimes' gauges, about one a second. Gives a new size, or None."""
+        with self._lock:
+            before = self.size
+            self._gauges.read(load, in_flight)
+            fair = self._gauges.fair_size()
+            if fair is not None and fair < self.size:
+                self._rest_at(fair, None)
+            elif self._gauges.takes_all(self.size):
+                self._use_room()
+            else:
+                self._was_full = self._was_full or self._gauges.queueing
+            return self.size if self.size != before else None
+
+    def _use_room(self) -> None:
+        """Grow before a window of slow rows is full. At rest only when rows waited before: else the rate has judged."""
+        if self._phase is Phase.RISE:
+            self._go_to(2 * self.size)
+        elif self._phase is Phase.REST and self._was_full:
+            self._probe(None)
+
+    def _judge(self, rate: float) -> None:
+        if self._phase is Phase.RISE:
+            self._judge_rise(rate)
+        elif self._phase is Phase.FALL:
+            self._judge_fall(rate)
+        elif self._phase is Phase.PROBE:
+            self._judge_probe(rate)
         else:
-            wanted = min(math.ceil(self._paid[0] * HEADROOM), self._ceiling)
-            self._settled = True
-        self._settled = self._settled or wanted == self.size
-        if wanted == self.size:
-            return None
-        self.size = wanted
-        self._new_window(settle=wanted)
-        return wanted
+            self._judge_rest(rate)
 
-    def _new_window(self, *, settle: int) -> None:
-        self._settle = settle
-        self._rows = 0
-        self._since = 0.0
+    def _judge_rise(self, rate: float) -> None:
+        if self._base is not None and PAYS * self._base <= rate < PAYS_CLEARLY * self._base and not self._careful:
+            self._careful = True
+            self._open_window()
+        elif self._base is not None and rate < PAYS * self._base:
+            self._fall(self._least, self._base, fallback=math.ceil(self._least * HEADROOM))
+        elif self.size >= self._ceiling:
+            self._fall(self.size, rate, fallback=self.size)
+        else:
+            self._rise(rate)
+
+    def _judge_fall(self, rate: float) -> None:
+        if self._base is None:  # after a refusal nothing is known yet
+            self._fall(self.size, rate, fallback=math.ceil(self.size * HEADROOM))
+        elif rate >= HOLDS * self._base:
+            self._fall(self.size, self._base, fallback=min(self._fallback, math.ceil(self.size * HEADROOM)))
+        else:
+            self._rest_at(self._fallback, self._base)
+
+    def _judge_rest(self, rate: float) -> None:
+        if self._base is not None and rate < DROPPED * self._base:
+            self._patience = FIRST_PATIENCE
+            self._try_less(rate)
+            return
+        self._base = rate if self._base is None else max(self._base, (3 * self._base + rate) / 4)
+        self._quiet += 1
+        if self._quiet < self._patience:
+            self._open_window()
+            return
+        self._patience = min(LONGEST_PATIENCE, 2 * self._patience)
+        if self._tried_more or self._gauges.queueing or self.size >= self._ceiling:
+            self._tried_more = False
+            self._try_less(rate)
+        else:
+            self._tried_more = True
+            self._probe(rate)
+
+    def _try_less(self, rate: float) -> None:
+        if self.size > LEAST_WORTH_A_TRIAL:
+            self._fall(self.size, rate, fallback=self.size)
+        else:
+            self._rest_at(self.size, rate)
+
+    def _judge_probe(self, rate: float) -> None:
+        if self._before is None or rate >= PROBE_PAYS * self._before:
+            self._patience = FIRST_PATIENCE
+            self._rise(rate)
+        elif rate >= PROBE_PAYS_A_LITTLE * self._before:
+            self._rest_at(self.size, rate)
+        else:
+            self._rest_at(self._fallback, self._base)
+
+    def _give_way(self) -> None:
+        if self._phase is Phase.PROBE:
+            self._rest_at(self._fallback, self._base)
+            return
+        self._phase, self._base = Phase.FALL, None
+        self._go_to(self.size * 3 // 4)
+
+    def _rise(self, rate: float) -> None:
+        self._phase, self._least, self._base = Phase.RISE, self.size, rate
+        self._go_to(2 * self.size)
+
+    def _fall(self, held: int, base: float, *, fallback: int) -> None:
+        """Try whether less than `held`, which brings `base` rows a second, brings as much. If not: `fallback`."""
+        self._phase, self._base, self._fallback = Phase.FALL, base, fallback
+        lower = int(held * FALLS_TO)
+        if lower:
+            self._go_to(lower)
+        else:
+            self._rest_at(fallback, base)
+
+    def _probe(self, before: float | None) -> None:
+        """Try a third more. Without a rate to compare with, the gauges said that there is room."""
+        self._phase, self._before, self._fallback, self._was_full = Phase.PROBE, before, self.size, False
+        self._go_to(max(self.size + 1, math.ceil(self.size * PROBES_WITH)))
+
+    def _rest_at(self, size: int, base: float | None) -> None:
+        self._phase, self._base = Phase.REST, base
+        self._go_to(size)
+
+    def _go_to(self, size: int) -> None:
+        self.size = max(1, min(size, self._ceiling))
+        self._quiet = 0
+        self._careful = self._phase is not Phase.RISE
+        self._open_window()
+        self._gauges.forget()
+
+    def _open_window(self) -> None:
+        self._window.open(
+            in_flight=self.size,
+            rounds=REST_ROUNDS if self._phase is Phase.REST else SEARCH_ROUNDS,
+            least_rows=CAREFUL_ROWS if self._careful else RISE_ROWS,
+            clearly=math.inf if self._careful else PAYS_CLEARLY * (self._base or 0.0),
+        )

@@ -7,15 +7,18 @@ from http import HTTPStatus
 from typing import ClassVar
 
 from app.domain.rows import Reply, Row
-from app.domain.runtimes import RuntimeFacts
+from app.domain.runtimes import RuntimeFacts, RuntimeLoad
 from executors.cancellation import CancelToken
 from executors.error_bodies import shown
+from executors.gauges import read_load
 from executors.http_wire import HttpError
 from executors.runtimes.openai_compatible import ENDPOINTS, OpenAICompatibleExecutor
 from executors.settings import ExecutorSettings
 
 _LIST_SECONDS = 60.0
 """How old a list of models may get, while nothing tells that it changed."""
+_WITHOUT_GAUGES_SECONDS = 60.0
+"""A server that had no gauges is not asked for them again before; another one may listen there by then."""
 
 
 class VLLMExecutor(OpenAICompatibleExecutor):
@@ -28,6 +31,7 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         super().__init__(settings, url)
         self._list_again_at = float("-inf")
         self._listed_breaks = -1
+        self._no_gauges_until = float("-inf")
 
     def look(self, deadline: float) -> RuntimeFacts:
         """Ask for its health. What it serves is asked for now and then, and when it may have become another server.
@@ -51,6 +55,18 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         if reply.status == HTTPStatus.NOT_FOUND:
             self._list_again_at = float("-inf")
         return reply
+
+    def load(self) -> RuntimeLoad | None:
+        """Read `/metrics`, which vLLM leaves open when it has an API key."""
+        if time.monotonic() < self._no_gauges_until:
+            return None
+        with contextlib.suppress(HttpError):
+            answer = self.client().get("/metrics", deadline=time.monotonic() + self.settings.probe_seconds)
+            load = read_load(answer.body) if answer.status == HTTPStatus.OK else None
+            if load is None:
+                self._no_gauges_until = time.monotonic() + _WITHOUT_GAUGES_SECONDS
+            return load
+        return None
 
     def _health(self, deadline: float) -> bool:
         """Tell whether it has a `/health`. Raises HttpError where that says no: it loads its model, or is broken."""

@@ -68,6 +68,7 @@ class Stats:
     completed: int = 0
     in_flight: int = 0
     max_in_flight: int = 0
+    refused: int = 0  # with 503, for --max-queued
     aborted: int = 0  # the client closed while a row was in work
     connections: int = 0
     marks: Counter[str] = field(default_factory=Counter)  # in /stats: how many, and how many came more than once
@@ -116,6 +117,11 @@ class Server:
             return Answer.of(
                 {"object": "list", "data": [{"id": name, "object": "model", "owned_by": owner} for name in names]}
             )
+        if path == "/metrics" and self.options.gauges:
+            running = min(self.stats.in_flight, self.options.slots)
+            gauges = {"running": running, "waiting": self.stats.in_flight - running}
+            lines = [f'vllm:num_requests_{name}{{engine="0"}} {value}.0' for name, value in gauges.items()]
+            return Answer(200, "\n".join(lines).encode(), type="text/plain")
         if path == "/version" and not ollama:
             return Answer.of({"version": "0.32.0"})
         if path == "/openapi.json" and not ollama:
@@ -141,6 +147,9 @@ class Server:
             stats.marks[mark] += 1
         orders = Orders.of(body)
         stats.headers, stats.body = headers, body.decode("utf-8", "replace")[:2000]
+        if options.max_queued is not None and stats.in_flight >= options.slots + options.max_queued:
+            stats.refused += 1
+            return Answer.error(503, "The engine is currently busy and cannot accept new requests.")
         stats.in_flight += 1
         stats.max_in_flight = max(stats.max_in_flight, stats.in_flight)
         try:
@@ -312,6 +321,8 @@ def options_parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--models", default="mock", help="ids, separated by commas")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--slots", type=int, default=64, help="rows it works on at once; the others wait")
+    parser.add_argument("--max-queued", type=int, help="rows that may wait; the others are refused with 503")
+    parser.add_argument("--gauges", action="store_true", help="tell the load at /metrics as vLLM does")
     parser.add_argument("--latency-ms", type=float, default=0)
     parser.add_argument("--spread", action="store_true", help="latency from half to one and a half")
     parser.add_argument("--slow-every", type=int, default=0)

@@ -1,0 +1,59 @@
+"""What the last readings of the runtimes' own gauges agree on (R-17)."""
+
+import math
+from collections import deque
+
+from app.domain.runtimes import RuntimeLoad
+
+READINGS = 5
+"""Only what all of them say counts: rows that end together look like an idle engine and a long queue for one step."""
+HEADROOM = 1.125
+"""In flight per row that the runtimes work on. The eighth keeps their queue from running dry between two answers."""
+LONG_QUEUE = 0.25
+"""A queue above this part of what runs is longer than it has to be; the eighth is wanted."""
+ALL = 0.9
+"""An engine that works on so much of what we have in flight takes everything: the rest is on its way."""
+
+
+class EngineGauges:
+    """Remembers readings; each question has an answer only when there are enough of them. Its owner locks."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[RuntimeLoad, int]] = deque(maxlen=READINGS)
+
+    def read(self, load: RuntimeLoad, in_flight: int) -> None:
+        """Take note of a reading, and of how many rows this worker had in flight."""
+        self._readings.append((load, in_flight))
+
+    def forget(self) -> None:
+        """The number in flight changes: what was read is of another one."""
+        self._readings.clear()
+
+    @property
+    def queueing(self) -> bool:
+        """Rows waited at every reading: more in flight would only wait longer."""
+        return self._agreed and all(load.waiting for load, _ in self._readings)
+
+    def takes_all(self, size: int) -> bool:
+        """Nothing waited, and the engine worked on all of the `size` rows that may be in flight: it may have room."""
+        return self._agreed and all(
+            not load.waiting and in_flight >= size and load.running >= ALL * size for load, in_flight in self._readings
+        )
+
+    def fair_size(self) -> int | None:
+        """Give the number in flight that leaves an eighth waiting, when far more wait; None: the queue is as it should.
+
+        Others may use the engines too: each brings down its own part of the queue, and nobody more than that.
+        """
+        if not self._agreed:
+            return None
+        waiting = min(load.waiting for load, _ in self._readings)
+        running = max(load.running for load, _ in self._readings)
+        if waiting <= max(1, LONG_QUEUE * running):
+            return None
+        in_flight = max(mine for _, mine in self._readings)
+        return max(1, math.ceil(in_flight * HEADROOM * running / (running + waiting)))
+
+    @property
+    def _agreed(self) -> bool:
+        return len(self._readings) == READINGS
