@@ -1,1 +1,0 @@
-"""One target or two a file: each function measures, and gives findings."""

@@ -1,0 +1,70 @@
+"""A real vLLM that hangs, and one that is ended with work in flight."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from app.domain.rows import RowErrorCode
+from executors.runtimes.vllm import VLLMExecutor
+from executors.settings import ExecutorSettings
+from tests.executors.running import chat_row, run
+from tests.vllm.engine import MODEL, VllmServer
+
+ROWS = 16
+
+
+@pytest.fixture(scope="module")
+def mortal(start_vllm: Callable[..., VllmServer]) -> Iterator[VllmServer]:
+    server = start_vllm()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def before_it(mortal: VllmServer) -> Iterator[VLLMExecutor]:
+    executor = VLLMExecutor(ExecutorSettings(), mortal.url)
+    assert executor.probe().alive
+    yield executor
+    executor.close()
+
+
+def test_a_hanging_engine_is_healthy_by_its_own_word_and_costs_each_row_its_time(
+    mortal: VllmServer, before_it: VLLMExecutor
+) -> None:
+    core = mortal.engine_core()
+    core.suspend()
+    try:
+        start = time.monotonic()
+        reply = run(before_it, chat_row(model=MODEL, max_tokens=4), timeout=3)
+        took = time.monotonic() - start
+        assert mortal.is_healthy()
+        assert before_it.probe().alive
+    finally:
+        core.resume()
+    assert reply.error is not None
+    assert reply.error.code is RowErrorCode.REQUEST_TIMEOUT
+    assert took < 5
+    assert run(before_it, chat_row(model=MODEL, max_tokens=4), timeout=30).ok
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_rows_in_flight_when_it_ends_are_done_by_the_next_one(
+    mortal: VllmServer, before_it: VLLMExecutor, number: signal.Signals
+) -> None:
+    rows = [chat_row(model=MODEL, max_tokens=1000, ignore_eos=True) for _ in range(ROWS)]
+    with ThreadPoolExecutor(ROWS) as pool:
+        running = [pool.submit(run, before_it, row, timeout=300) for row in rows]
+        mortal.wait_for_load(running=ROWS)
+        (mortal.terminate if number == signal.SIGTERM else mortal.kill)()
+        mortal.start()
+        replies = [row.result(300) for row in running]
+    assert [(reply.status, reply.error) for reply in replies] == [(200, None)] * ROWS
+
+
+def test_the_group_ends_as_a_whole(mortal: VllmServer) -> None:
+    core = mortal.engine_core()
+    mortal.kill()
+    assert not core.is_running()
