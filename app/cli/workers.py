@@ -85,9 +85,7 @@ def show(
         return
     print_fields(fields(found))
     for gpu in found["gpus"]:
-        used = f"{size(gpu['memory_used'])} of {size(gpu['memory_total'])} used"
-        busy = f", {gpu['utilization']:.0f} % busy" if gpu.get("utilization") is not None else ""
-        print_fields({f"gpu {gpu['index']}": f"{gpu['name']}: {used}{busy}"})
+        print_fields({f"gpu {gpu['index']}": gpu_text(gpu)})
     for runtime in found["runtimes"]:
         print_fields(runtime_fields(runtime))
     for pull in found["pulls"]:
@@ -114,10 +112,23 @@ def fields(worker: Mapping[str, Any]) -> dict[str, object]:
         "memory": _of(worker["memory_available"], worker["memory_total"]),
         "disk": size(worker["disk_free"]),
         "transport": worker["transport"],
+        "driver": worker["driver"],
+        "gpus": worker["gpu_error"],
         "tags": ", ".join(worker["tags"]) or None,
         "versions": ", ".join(f"{name} {version}" for name, version in worker["versions"].items()) or None,
         "since": moment(worker["created_at"]),
     }
+
+
+def gpu_text(gpu: Mapping[str, Any]) -> str:
+    """Say what a GPU is, and how much of it is in use as far as it tells."""
+    parts = (
+        f"{size(gpu['memory_used'])} of {size(gpu['memory_total'])} used" if gpu["memory_total"] is not None else "",
+        f"{gpu['utilization']:.0f} % busy" if gpu["utilization"] is not None else "",
+        gpu["error"] or "",
+    )
+    known = ", ".join(part for part in parts if part)
+    return f"{gpu['name']}: {known}" if known else str(gpu["name"])
 
 
 def runtime_fields(runtime: Mapping[str, Any]) -> dict[str, object]:

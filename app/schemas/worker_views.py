@@ -45,6 +45,8 @@ class WorkerInfo(Wire):
     disk_free: int | None
     no_lease: str | None
     gpus: list[GpuSample]
+    driver: str | None
+    gpu_error: str | None
     runtimes: list[RuntimeInfo]
     pulls: list[PullInfo]
     tags: list[str]

@@ -67,25 +67,37 @@ class RuntimeInfo(Wire):
         )
 
 
+MAX_GPUS = 64
+
+
 class GpuSample(Wire):
-    """One GPU as NVML shows it. Memory in bytes, utilisation in percent."""
+    """One GPU, or one MIG slice of it, as NVML shows it. Memory in bytes, utilisation in percent.
+
+    A figure is null where the GPU has none, or does not tell: then `error` says why.
+    """
 
     index: int
     name: str = Field(max_length=200)
-    memory_total: int
-    memory_used: int
+    memory_total: int | None = None
+    memory_used: int | None = None
     utilization: float | None = None
+    error: str | None = Field(default=None, max_length=200)
 
 
 class HostSample(Wire):
-    """A worker's host at the moment of a heartbeat (HD-06). Load is the 1-minute average, sizes in bytes."""
+    """A worker's host at the moment of a heartbeat (HD-06). Load is the 1-minute average, sizes in bytes.
+
+    `driver` is the version of NVIDIA's driver, `gpu_error` why it tells of no GPU.
+    """
 
     load1: float | None = None
     cpus: int | None = None
     memory_total: int | None = None
     memory_available: int | None = None
     disk_free: int | None = None
-    gpus: list[GpuSample] = Field(default_factory=list, max_length=64)
+    gpus: list[GpuSample] = Field(default_factory=list, max_length=MAX_GPUS)
+    driver: str | None = Field(default=None, max_length=200)
+    gpu_error: str | None = Field(default=None, max_length=200)
 
 
 class Hello(Wire):

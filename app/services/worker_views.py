@@ -79,6 +79,8 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         disk_free=sample.disk_free,
         no_lease=no.value if no is not None else worker.no_lease,
         gpus=sample.gpus,
+        driver=sample.driver,
+        gpu_error=sample.gpu_error,
         runtimes=[RuntimeInfo.model_validate(runtime) for runtime in worker.runtimes],
         pulls=pulls.of(worker),
         tags=worker.tags,

@@ -144,7 +144,6 @@ class Agent:
             self._heartbeat,
             SelfStop(self._held),
             self._probes,
-            self._own.sampler,
             self._sender,
         ]
 

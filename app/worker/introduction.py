@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.client.errors import NameTaken
 from app.domain.workers import Phase, Transport
-from app.schemas.workers import Hello, Welcome
+from app.schemas.workers import Hello, HostSample, Welcome
 from app.worker import host
 from app.worker.runtimes import Runtimes
 from app.worker.state import StateDir, write_durably
@@ -31,7 +31,7 @@ class Identity:
     """Whether somebody chose the name; else a single-worker token's name wins (TK-02)."""
 
 
-def hello(who: Identity, state: StateDir, runtimes: Runtimes) -> Hello:
+def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample | None) -> Hello:
     """Introduce the worker as it is now. A fresh process holds no lease: rows do not outlive their process."""
     return Hello(
         name=who.name,
@@ -46,7 +46,7 @@ def hello(who: Identity, state: StateDir, runtimes: Runtimes) -> Hello:
         max_concurrent_prompts=who.max_concurrent_prompts,
         versions={"gpuyard": _own_version(), "python": platform.python_version()},
         runtimes=runtimes.infos(),
-        sample=host.sample(state.path),
+        sample=sample,
     )
 
 

@@ -23,6 +23,9 @@ from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.factory import executor_factory
 from executors.settings import ExecutorSettings
 
+SAMPLE_SECONDS = 5.0
+"""A hello waits so long for a first look at the host, and goes without it when that hangs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -48,6 +51,9 @@ def open_parts(
         raise ExecutorUnavailable("a worker needs GPUYARD_SERVER_URL and GPUYARD_API_KEY")
     found = executors if executors is not None else executor_factory(_for_executors(settings))
     state = closing.enter_context(StateDir(settings.state_dir))
+    sampler = Sampler(state.path)
+    sampler.start()
+    closing.callback(sampler.stop)
     runtimes = Runtimes(found)
     closing.callback(runtimes.close)
     runtimes.probe()
@@ -57,7 +63,7 @@ def open_parts(
     key = settings.api_key.get_secret_value()
     plane = ControlPlane(settings.server_url, key, boot_id=state.boot_id, clock=time.monotonic)
     closing.callback(plane.close)
-    return Opened(state, Spool(state.spool_path), runtimes, Sampler(state.path), permits, size, plane)
+    return Opened(state, Spool(state.spool_path), runtimes, sampler, permits, size, plane)
 
 
 def introduce(settings: WorkerSettings, transport: Transport, own: Opened, stop: threading.Event) -> Welcome:
@@ -73,7 +79,7 @@ def introduce(settings: WorkerSettings, transport: Transport, own: Opened, stop:
 
     def say(who: introduction.Identity) -> Welcome:
         def hello() -> Hello:
-            return introduction.hello(who, own.state, own.runtimes)
+            return introduction.hello(who, own.state, own.runtimes, own.sampler.first(SAMPLE_SECONDS))
 
         waits = backoff(settings.retry_min_seconds, settings.retry_max_seconds)
         return say_hello(own.plane, own.spool, hello, waits, stop)

@@ -30,6 +30,11 @@ _START_AGAIN_SECONDS = 5.0
 _EXIT_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 _ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+_NEEDS_TEMPLATE = {
+    "supports_tools": ("tools", "tool_choice", "parallel_tool_calls"),
+    "supports_reasoning_effort": ("reasoning_effort", "reasoning"),
+}
+"""What llama.cpp ignores without a word when the model's chat template has no place for it, as `/props` tells."""
 _ADVICE = "Install it with `pip install 'gpuyard[local]'` and get the model with `gpuyard model fetch`."
 
 
@@ -46,6 +51,7 @@ class LocalExecutor(OpenAICompatibleExecutor):
         self._model, self._alias = find_model(settings)
         self._lock = threading.Lock()
         self._closed = False
+        self._lacks: frozenset[str] = frozenset()
         self._child: _Child | None = _Child(self._command())
         self._next_start_at = time.monotonic() + _START_AGAIN_SECONDS
 
@@ -56,7 +62,17 @@ class LocalExecutor(OpenAICompatibleExecutor):
                 self.client()
                 break
             time.sleep(_LOOK_SECONDS)
-        return replace(super().look(deadline), slots=self.settings.local_slots, endpoints=_ENDPOINTS)
+        facts = super().look(deadline)
+        if not self._facts.alive:
+            caps = self._get_json("/props", deadline).get("chat_template_caps", {})
+            self._lacks = frozenset(
+                name for cap in _NEEDS_TEMPLATE if not caps.get(cap) for name in _NEEDS_TEMPLATE[cap]
+            )
+        return replace(facts, slots=self.settings.local_slots, endpoints=_ENDPOINTS)
+
+    def unsupported(self, endpoint: str) -> frozenset[str]:
+        """Add what the model's chat template has no place for."""
+        return super().unsupported(endpoint) | self._lacks
 
     def client(self) -> HttpClient:
         """Give the client of the child, once that listens. Starts another one if it died, at most every 5 s."""

@@ -24,7 +24,7 @@ from redis import Redis
 from app.local.guard import Guard
 from config.broker_url import for_redis
 from tests.e2e.submitted import Submitted
-from tests.fakes.runtime_process import start_runtime
+from tests.fakes.runtime_process import RuntimeProcess, start_runtime
 from tests.installation import Installation
 
 TIMING = {
@@ -129,7 +129,7 @@ class Yard:
     def start(self, *options: str) -> Self:
         """Start the engine and everything but workers."""
         self._guard = self.installation.guard = Guard()
-        self.runtime = start_runtime(self.folder, "--slots", 1000, spawn=self._spawn_engine)
+        self.runtime = self._start_runtime()
         self.installation.up("--no-worker", *options)
         ready = self.ready
         self.url: str = ready["url"]
@@ -169,6 +169,10 @@ class Yard:
                 self.runtime.kill()
             if hasattr(self, "_guard"):
                 self._guard.close()
+
+    def _start_runtime(self) -> RuntimeProcess:
+        """Start what answers rows; a yard of another kind may have another."""
+        return start_runtime(self.folder, "--slots", 1000, spawn=self._spawn_engine)
 
     def _spawn_engine(self, argv: list[str]) -> subprocess.Popen[bytes]:
         with (self.folder / "engine.log").open("ab") as log:

@@ -1,12 +1,14 @@
 """The local model lives exactly as long as its worker, and comes back when it dies alone."""
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,20 @@ def local() -> Iterator[LocalExecutor]:
     executor = LocalExecutor(ExecutorSettings())
     yield executor
     executor.close()
+
+
+@needs_model
+def test_what_the_model_would_ignore_without_a_word_it_says_it_does_not_take(local: LocalExecutor) -> None:
+    """The packaged model's template knows no tools: a row with some gets an answer as if it had none."""
+    wait_until_alive(local)
+    assert {"tools", "tool_choice", "functions", "verbosity"} <= local.unsupported("/v1/chat/completions")
+    assert {"suffix", "echo", "best_of", "response_format"} <= local.unsupported("/v1/completions")
+    assert not {"n", "logit_bias", "logprobs", "response_format"} & local.unsupported("/v1/chat/completions")
+    plain = chat_row(model=MODEL_ALIAS, max_tokens=1)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    tooled = replace(plain, body=json.dumps(json.loads(plain.body) | {"tools": tools}).encode())
+    counts = [run(local, row).usage.input_tokens for row in (plain, tooled)]
+    assert counts[0] == counts[1] > 0
 
 
 def children_of(pid: int) -> list[psutil.Process]:

@@ -1,0 +1,1 @@
+"""One target or two a file: each function measures, and gives findings."""
