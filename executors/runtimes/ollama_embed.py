@@ -72,7 +72,7 @@ def _check(given: msgspec.Raw | None) -> None:
     texts = value_of(given) if given is not None else None
     if not texts or not isinstance(texts, str | list):
         raise Malformed("nothing to embed")
-    if any(not isinstance(text, str) for text in texts):
+    if isinstance(texts, list) and any(not isinstance(text, str) for text in texts):
         raise Refused("input.tokens", "Ollama embeds texts: 'input' must be one or a list of them, not tokens.")
 
 
@@ -98,6 +98,7 @@ class _Answer(msgspec.Struct):
 
 _answer = msgspec.json.Decoder(_Answer)
 _vector = msgspec.json.Decoder(list[float])
+_OF_NUMBERS = b"[]0123456789+-.eE, "
 
 
 class Unpaired(Exception):
@@ -123,17 +124,14 @@ def openai_replies(native: bytes, rows: Sequence[Embedding], *, request_id: str)
 
 def _reply(row: Embedding, vectors: list[msgspec.Raw], *, tokens: int, request_id: str) -> Reply:
     data = []
-    for index, vector in enumerate(vectors):
-        try:
-            numbers = _vector.decode(vector)
-        except msgspec.MsgspecError:
+    for index, vector in enumerate(map(bytes, vectors)):
+        if not _is_vector(vector):
             return broken("Ollama gave something that is no vector", request_id=request_id)
-        if not numbers:
-            return broken("Ollama gave an empty vector", request_id=request_id)
-        if row.dimensions is not None and len(numbers) != row.dimensions:
-            message = f"'dimensions' is {row.dimensions}, and this model on this Ollama gives {len(numbers)}."
+        length = vector.count(b",") + 1
+        if row.dimensions is not None and length != row.dimensions:
+            message = f"'dimensions' is {row.dimensions}, and this model on this Ollama gives {length}."
             return Reply(error=RowError(RowErrorCode.UNSUPPORTED_PARAMETER, message), request_id=request_id)
-        written = b'"%b"' % _base64(numbers) if row.base64 else bytes(vector)
+        written = b'"%b"' % _base64(_vector.decode(vector)) if row.base64 else vector
         data.append(b'{"object":"embedding","index":%d,"embedding":%b}' % (index, written))
     body = b'{"object":"list","data":[%b],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}}' % (
         b",".join(data),
@@ -142,6 +140,11 @@ def _reply(row: Embedding, vectors: list[msgspec.Raw], *, tokens: int, request_i
         tokens,
     )
     return Reply(status=200, body=body, request_id=request_id, usage=Usage(input_tokens=tokens, total_tokens=tokens))
+
+
+def _is_vector(raw: bytes) -> bool:
+    """Tell a list of numbers, of valid JSON, by its characters: reading each number would cost ten times as much."""
+    return raw.count(b"[") == 1 and raw[1:2] != b"]" and not raw.translate(None, _OF_NUMBERS)
 
 
 def _base64(numbers: list[float]) -> bytes:
