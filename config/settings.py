@@ -144,6 +144,9 @@ class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, Pool
         "auto", description="Prompts in flight at the runtimes; auto starts at 8 and follows what they bear."
     )
     row_timeout_seconds: Seconds = Field(300, description="Longest time of one row at the runtime.")
+    runtime_down_seconds: Seconds = Field(
+        300, description="A runtime that fails for every row keeps its rows so long; then they are given back."
+    )
     pull_models: bool = Field(default=False, description="Let Ollama pull a model that a batch asks for.")
     embedding_chunk_size: PositiveInt | None = Field(
         None,

@@ -42,6 +42,9 @@ class BaseExecutor(ABC):
     pulls: bool = False
     """Whether `pull` can fetch a model that the runtime lacks."""
 
+    one_group_at_a_time: ClassVar[bool] = False
+    """Whether rows of another `group` make the runtime load something: those of one run to their end first."""
+
     embedding_chunk_size: int = 1
     """How many embedding rows may share one request; 1: none (B-06)."""
 
@@ -63,7 +66,8 @@ class BaseExecutor(ABC):
 
         Blocks for at most `timeout` seconds, waits and retries included; then the reply is `request_timeout`. Loading
         the row's model is not counted, and has a bound of its own. Nothing that the runtime does raises: it becomes a
-        Reply (B-13, B-14).
+        Reply (B-13, B-14), which blames the runtime where the row is not at fault. The worker runs such a row again, so
+        a few tries here are enough.
 
         Raises RowCancelled soon after `cancelled` is set; by then the runtime was told to stop working on the row.
         """

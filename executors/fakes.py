@@ -20,13 +20,14 @@ import time
 from typing import ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
-from app.domain.rows import Reply, Row, RowError, RowErrorCode, Usage
+from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode, Usage
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.cancellation import CancelToken
 from executors.settings import ExecutorSettings
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+_REFUSE_SECONDS = 0.5
 _MARK = re.compile(rb"\[\[[\x21-\x7e]*?\]\]")
 _NUMBERS = {
     "slots": 64,
@@ -68,12 +69,12 @@ class FakeExecutor(BaseExecutor):
         """Wait as long as the rules say and answer as they say."""
         cancelled.raise_if_cancelled()
         if self._closed.is_set():
-            return Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "the executor was closed"))
+            return _unavailable("the executor was closed")
         number = next(self._serial)
         deadline = time.monotonic() + timeout
         if self._rule["dead"]:
-            cancelled.sleep(timeout)
-            return Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "the fake runtime is told to be dead"))
+            cancelled.sleep(min(timeout, _REFUSE_SECONDS))
+            return _unavailable("the fake runtime is told to be dead")
         while not self._slots.acquire(timeout=min(0.05, max(0.0, deadline - time.monotonic()))):
             cancelled.raise_if_cancelled()
             if time.monotonic() >= deadline:
@@ -117,6 +118,10 @@ def _is_nth(number: int, every: int) -> bool:
 
 def _timed_out(timeout: float) -> Reply:
     return Reply(error=RowError(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {timeout:g} s"))
+
+
+def _unavailable(message: str) -> Reply:
+    return Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, message), blame=Blame.RUNTIME)
 
 
 def _failed(status: int, message: str) -> Reply:

@@ -1,12 +1,18 @@
-"""When a row is tried again on the same runtime, and after how long. One `Retries` a row; it does no I/O.
+"""When a row is tried again on the same runtime, and whose doing its reply is. One `Retries` a row; it does no I/O.
 
-| what came | again? |
-|---|---|
-| no connection | until the row's time is over |
-| 429, 502, 503, 504 | until the row's time is over, not before `Retry-After` |
-| the connection was cut while the row ran | 3 times: a row that kills its runtime must not do so for ever |
-| 500 | 2 times: three of four runtimes say 500 to a bad request, and vLLM to a dying engine |
-| any other answer, time-out, too large | never |
+A few tries here spare the row a way back through the worker's queue. Whether it runs again after them is the worker's
+to decide, which knows how other rows fare (app.worker.verdicts).
+
+| what came | tried again here | then the reply blames |
+|---|---|---|
+| no connection | 2 times | the runtime |
+| 429, 502, 503, 504 | for 30 s, not before `Retry-After` | the runtime |
+| 500 | 2 times: three of four runtimes say 500 to a bad request, and vLLM to a dying engine | unclear |
+| the connection was cut while the row ran | never: the row may have killed the runtime | unclear |
+| any other answer, time-out, too large | never | the row |
+
+A longer `Retry-After` is waited for in the worker's queue. Once a try is unclear, the row stays so: a row that kills
+its runtime finds nobody there at its next try.
 """
 
 import email.utils
@@ -14,8 +20,11 @@ import random
 import time
 from collections.abc import Mapping
 
-_AGAIN = frozenset({429, 502, 503, 504})
-_MAX_CUTS = 3
+from app.domain.rows import Blame
+
+_BUSY = frozenset({429, 502, 503, 504})
+_BUSY_SECONDS = 30.0
+_MAX_UNREACHABLE = 2
 _MAX_500 = 2
 _FIRST_DELAY_SECONDS = 0.2
 _LONGEST_DELAY_SECONDS = 2.0
@@ -25,27 +34,42 @@ class Retries:
     """Counts one row's tries. Each method gives the seconds to wait before the next try, or None for no more."""
 
     def __init__(self) -> None:
+        self.blame = Blame.ROW
+        self.retry_after = 0.0
+        """Seconds that the runtime asked for with its last answer."""
+        self._began_at = time.monotonic()
         self._tries = 0
-        self._cuts = 0
+        self._unreachable = 0
         self._answered_500 = 0
 
     def after_unreachable(self) -> float | None:
         """No connection came about."""
-        return self._delay()
+        self._note(Blame.RUNTIME)
+        self._unreachable += 1
+        return self._delay() if self._unreachable <= _MAX_UNREACHABLE else None
 
-    def after_cut(self) -> float | None:
+    def after_cut(self) -> None:
         """The runtime had the row and the connection ended without its answer."""
-        self._cuts += 1
-        return self._delay() if self._cuts <= _MAX_CUTS else None
+        self._note(Blame.UNCLEAR)
 
     def after_status(self, status: int, headers: Mapping[str, str]) -> float | None:
         """The runtime answered."""
-        if status in _AGAIN:
-            return self._delay() + _asked_for(headers)
+        if status in _BUSY:
+            self._note(Blame.RUNTIME)
+            self.retry_after = _asked_for(headers)
+            delay = self._delay() + self.retry_after
+            return delay if time.monotonic() + delay < self._began_at + _BUSY_SECONDS else None
         if status == 500:  # noqa: PLR2004 - HTTP: internal server error
+            self._note(Blame.UNCLEAR)
             self._answered_500 += 1
             return self._delay() if self._answered_500 <= _MAX_500 else None
+        self.blame = Blame.ROW
         return None
+
+    def _note(self, blame: Blame) -> None:
+        self.retry_after = 0.0
+        if self.blame is not Blame.UNCLEAR:
+            self.blame = blame
 
     def _delay(self) -> float:
         delay = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** min(self._tries, 10))

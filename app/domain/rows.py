@@ -85,8 +85,9 @@ class Reply:
     """What came of a row: exactly one of `status` (with `body`) and `error` is set.
 
     `body` is one valid JSON value on one line, the runtime's own bytes wherever they were that already. A reply that
-    does not blame the row is stored only when the worker gives up on trying again. `dropped` are parameters that were
-    left out of the row's body, by the keys they have there.
+    does not blame the row is stored only when the worker gives up on trying again, which is not to be before
+    `retry_after` seconds have passed. `dropped` are parameters that were left out of the row's body, by the keys they
+    have there.
     """
 
     status: int | None = None
@@ -95,6 +96,7 @@ class Reply:
     error: RowError | None = None
     usage: Usage = Usage()
     blame: Blame = Blame.ROW
+    retry_after: float = 0.0
     dropped: tuple[str, ...] = ()
 
     @property

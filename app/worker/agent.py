@@ -32,6 +32,7 @@ from app.worker.selfstop import SelfStop
 from app.worker.shares import Shares
 from app.worker.spool_sender import SpoolSender
 from app.worker.state import StateDirBusy
+from app.worker.trials import Trials
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
 
@@ -40,7 +41,6 @@ STOP_SECONDS = 1.0
 """What a loop gets to end its turn; a call that hangs longer is cut by the end of the client."""
 STUCK_EXIT_CODE = 75
 """Of a process that had to be ended because something in it hangs (EX_TEMPFAIL)."""
-_NO_RUNTIME = "no runtime is alive"
 log = structlog.get_logger("gpuyard.worker")
 
 
@@ -136,14 +136,13 @@ class Agent:
             on_answer=self._answered,
             on_dismissed=self._dismissed,
         )
-        self._probes = Probes(
-            self._own.runtimes, clock, on_change=self._runtimes_changed, on_gone=lambda: self._wind_down(_NO_RUNTIME)
-        )
+        self._probes = Probes(self._own.runtimes, clock, on_change=self._runtimes_changed)
         self._sender = SpoolSender(self._own.spool, self._own.plane)
         self._loops: list[Loop] = [
             self._heartbeat,
             SelfStop(self._held),
             self._probes,
+            Trials(self._own.runtimes, self._shares, clock, on_change=self._runtimes_changed),
             self._sender,
         ]
 
@@ -224,8 +223,6 @@ class Agent:
     def _runtimes_changed(self) -> None:
         if self._own.size.runtimes_changed(self._own.runtimes.known_slots):
             self._fit()
-        for share in self._shares.all():
-            (share.let_go if self._own.runtimes.any_alive else share.hold)(_NO_RUNTIME)
         self._on_gate()
         self._facts_at = float("-inf")
         self._heartbeat.wake()
@@ -241,11 +238,6 @@ class Agent:
         log.info("prompts.resized", max_in_flight=self._own.permits.limit)
         for share in self._shares.all():
             share.fit()
-
-    def _wind_down(self, reason: str) -> None:
-        """Give the shards back: another worker may have what this one lacks."""
-        for share in self._shares.all():
-            share.cut(reason)
 
     def _on_gate(self) -> None:
         self._door.set(is_open=self._gate.has_room and self._own.runtimes.any_alive)

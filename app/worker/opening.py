@@ -54,7 +54,7 @@ def open_parts(
     sampler = Sampler(state.path)
     sampler.start()
     closing.callback(sampler.stop)
-    runtimes = Runtimes(found)
+    runtimes = Runtimes(found, clock, down_seconds=settings.runtime_down_seconds)
     closing.callback(runtimes.close)
     runtimes.probe()
     permits = Permits(1)

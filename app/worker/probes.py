@@ -7,36 +7,27 @@ from app.worker.loop import Loop
 from app.worker.runtimes import Runtimes
 
 ALIVE_SECONDS = 10.0
-DEAD_SECONDS = 1.0
-PATIENCE_SECONDS = 30.0
-"""So long rows wait for a runtime that died before the shards go to another worker."""
+TROUBLED_SECONDS = 1.0
 
 
 class Probes(Loop):
-    """Tells `on_change` what changed, and `on_gone` once when no runtime was alive for `PATIENCE_SECONDS`."""
+    """Tells `on_change` when something changed. Runtimes in trouble are looked at more often than the others."""
 
     name = "probes"
 
-    def __init__(
-        self, runtimes: Runtimes, clock: Clock, *, on_change: Callable[[], None], on_gone: Callable[[], None]
-    ) -> None:
+    def __init__(self, runtimes: Runtimes, clock: Clock, *, on_change: Callable[[], None]) -> None:
         super().__init__()
         self._runtimes = runtimes
         self._clock = clock
         self._on_change = on_change
-        self._on_gone = on_gone
-        self._alive_at = clock()
-        self._said_gone = False
+        self._all_at = float("-inf")
 
     def turn(self) -> float:
         """Look once."""
-        if self._runtimes.probe():
+        now = self._clock()
+        all_of_them = not self._runtimes.some_troubled or now - self._all_at >= ALIVE_SECONDS
+        if all_of_them:
+            self._all_at = now
+        if self._runtimes.probe(troubled_only=not all_of_them):
             self._on_change()
-        if self._runtimes.any_alive:
-            self._alive_at = self._clock()
-            self._said_gone = False
-            return ALIVE_SECONDS
-        if not self._said_gone and self._clock() - self._alive_at >= PATIENCE_SECONDS:
-            self._said_gone = True
-            self._on_gone()
-        return DEAD_SECONDS
+        return TROUBLED_SECONDS if self._runtimes.some_troubled else ALIVE_SECONDS

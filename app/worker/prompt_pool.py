@@ -1,34 +1,34 @@
 """The prompt pool: one batch's threads, each running row after row (B-01, DESIGN 9).
 
-A thread of the pool is a *lane*: it waits for a row, takes a permit of the worker, and keeps it from row to row until
-rows run out, an older batch wants it or the limit fell. So a row costs two short locks and no hand-over to another
-thread, and no more rows are in flight than there are permits.
+A thread of the pool is a *lane*: it waits for a row that may start, takes a permit of the worker, and keeps it from row
+to row until no row may start, an older batch wants it or the limit fell. So a row costs two short locks and no
+hand-over to another thread, no more rows are in flight than there are permits, and rows that wait for a runtime hold
+none.
 """
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
 
 import structlog
 
 from app.worker.permits import Age, Permits
 from app.worker.row_queue import RowQueue
 from app.worker.sizing import CEILING
+from app.worker.units import Run
 
-ItemT = TypeVar("ItemT")
 log = structlog.get_logger("gpuyard.worker")
 
 
-class PromptPool(Generic[ItemT]):
-    """Runs `run(item)` for the items of `rows`. `on_starved` is called when a lane with a permit finds no row."""
+class PromptPool:
+    """Calls `run` for the rows of `rows`. `on_starved` is called when a lane with a permit finds no row at all."""
 
     def __init__(
         self,
         age: Age,
         permits: Permits,
-        rows: RowQueue[ItemT],
-        run: Callable[[ItemT], None],
+        rows: RowQueue,
+        run: Callable[[Run], None],
         on_starved: Callable[[], None] = lambda: None,
     ) -> None:
         self._age = age
@@ -64,12 +64,17 @@ class PromptPool(Generic[ItemT]):
                 self._permits.release()
 
     def _row_after_row(self) -> None:
-        while not self._permits.must_yield(self._age):
-            item = self._rows.take()
-            if item is None:
-                self._on_starved()
-                return
+        if self._permits.must_yield(self._age):
+            return
+        run = self._rows.take()
+        while run is not None:
             try:
-                self._run(item)
+                self._run(run)
             except BaseException:  # a lane outlives whatever one row brings; `run` has its own net below this one
                 log.exception("lane.failed")
+            if self._permits.must_yield(self._age):
+                self._rows.done(run)
+                return
+            run = self._rows.next(run)
+        if not len(self._rows):
+            self._on_starved()

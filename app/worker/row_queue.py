@@ -1,60 +1,101 @@
-"""The rows of one batch on this worker that are not started yet. Lanes take from it, the share fills it."""
+"""The rows of one batch on this worker that are not started yet, and the places they go to.
 
+Lanes take from it, the share fills it. Rows wait in lines, one for each choice of runtimes: a line whose runtimes are
+full or broken holds up no other, and nobody keeps a permit while a row waits for a runtime.
+"""
+
+import heapq
+import itertools
+import random
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable
 
-ItemT = TypeVar("ItemT")
+from app.worker.lines import Line, Next, Route
+from app.worker.runtimes import Runtimes
+from app.worker.units import Run, Unit
+from app.worker.verdicts import Verdict
+
+_FIRST_PEACE_SECONDS = 0.5
+_LONGEST_PEACE_SECONDS = 8.0
 
 
-class RowQueue(Generic[ItemT]):
+class RowQueue:
     """A queue that may be held, for one reason or several, and that tells when it runs low."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, runtimes: Runtimes) -> None:
+        self._runtimes = runtimes
+        self._lock = runtimes.lock
         self._filled = threading.Condition(self._lock)
         self._drained = threading.Condition(self._lock)
-        self._items: deque[ItemT] = deque()
+        self._lines: dict[Route, Line] = {}
+        self._later: list[tuple[float, int, Unit]] = []
+        self._serial = itertools.count()
+        self._count = 0
+        self._waiting = 0
         self._holds: set[str] = set()
         self._closed = False
         self._low = 0
+        runtimes.add(self)
 
     def __len__(self) -> int:
-        """Count what waits."""
-        return len(self._items)
+        """Count what waits, for whatever."""
+        return self._count
 
-    def put(self, items: Iterable[ItemT]) -> None:
+    @property
+    def ready(self) -> int:
+        """Count what waits, but for the rows that can go to broken runtimes only."""
+        with self._lock:
+            return self._count - sum(line.count for line in self._lines.values() if line.route.is_broken)
+
+    # --- the share
+
+    def put(self, units: Iterable[Unit]) -> None:
         """Add rows. After `close` they are thrown away."""
+        # Outside of the lock: what an executor reads in a row to group it may take its time.
+        grouped = [(unit, self._group(unit)) for unit in units]
         with self._lock:
             if self._closed:
                 return
-            before = len(self._items)
-            self._items.extend(items)
-            self._filled.notify(len(self._items) - before)
+            for unit, (route, lot) in grouped:
+                unit.lot = lot
+                now = self._runtimes.route(unit.row.model, unit.row.endpoint)
+                if now is not route:
+                    unit.lot = _lot(now, unit)
+                self._line(now).add(unit)
+            self._count += len(grouped)
+            self.wake()
 
-    def take(self) -> ItemT | None:
-        """Take a row now, or None: there is none, or rows are held."""
+    def again(self, unit: Unit, verdict: Verdict, *, not_before: float = 0.0) -> None:
+        """Take back a row that is to run again, before its place is given back."""
         with self._lock:
-            if not self._items or self._holds:
-                return None
-            item = self._items.popleft()
-            if len(self._items) <= self._low:
-                self._drained.notify_all()
-            return item
-
-    def wait(self) -> bool:
-        """Wait until there is something to take. False once the queue is closed."""
-        with self._lock:
-            while not self._closed and (self._holds or not self._items):
-                self._filled.wait()
-            return not self._closed
+            if self._closed:
+                return
+            self._count += 1
+            if verdict is Verdict.LATER:
+                pause = min(_LONGEST_PEACE_SECONDS, _FIRST_PEACE_SECONDS * 2.0 ** min(unit.refusals, 10))
+                due = self._runtimes.clock() + max(not_before, pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                heapq.heappush(self._later, (due, next(self._serial), unit))
+                self._runtimes.on_trouble()
+                return
+            line = self._line_of(unit)
+            if verdict is Verdict.ALONE:
+                line.add_alone(unit)
+            elif verdict is Verdict.LAST:
+                line.add(unit)
+            else:
+                line.add_first(unit)
 
     def wait_low(self, low: int, timeout: float) -> None:
         """Wait until at most `low` rows are left, `nudge`, or `timeout` seconds."""
         with self._lock:
             self._low = low
-            if len(self._items) > low and not self._closed:
+            if self._count > low and not self._closed:
+                self._drained.wait(timeout)
+
+    def pause(self, timeout: float) -> None:
+        """Wait for `nudge`, or `timeout` seconds."""
+        with self._lock:
+            if not self._closed:
                 self._drained.wait(timeout)
 
     def nudge(self) -> None:
@@ -71,22 +112,165 @@ class RowQueue(Generic[ItemT]):
         """Take a reason back."""
         with self._lock:
             self._holds.discard(reason)
-            if not self._holds:
-                self._filled.notify_all()
+            self.wake()
 
-    def discard(self, doomed: Callable[[ItemT], bool]) -> list[ItemT]:
-        """Take out the rows that are `doomed` and give them."""
+    def discard(self, doomed: Callable[[Unit], bool]) -> None:
+        """Throw rows away."""
         with self._lock:
-            gone = [item for item in self._items if doomed(item)]
-            if gone:
-                self._items = deque(item for item in self._items if not doomed(item))
+            gone = sum(line.discard(doomed) for line in self._lines.values())
+            kept = [entry for entry in self._later if not doomed(entry[2])]
+            gone += len(self._later) - len(kept)
+            heapq.heapify(kept)
+            self._later = kept
+            self._count -= gone
             self._drained.notify_all()
-            return gone
+            self._runtimes.wake()  # a runtime may have been kept free for one of them
+
+    def stranded(self) -> list[Unit]:
+        """Give the rows that wait for runtimes that are down, or run there."""
+        with self._lock:
+            down = [line for line in self._lines.values() if line.route.is_down]
+            waiting = [unit for line in down for unit in line]
+            places = [place for place in self._runtimes.places if place.breaker.is_down]
+            return waiting + [run.unit for place in places for run in place.runs]
 
     def close(self) -> None:
         """End: lanes go home."""
         with self._lock:
             self._closed = True
-            self._items.clear()
+            for line in self._lines.values():
+                line.discard(lambda _unit: True)
+            self._lines.clear()
+            self._later.clear()
+            self._count = 0
+            self._runtimes.remove(self)
+            self._runtimes.wake()
             self._filled.notify_all()
             self._drained.notify_all()
+
+    # --- lanes
+
+    def wait(self) -> bool:
+        """Wait until a row may start. False once the queue is closed."""
+        with self._lock:
+            while not self._closed and self._find() is None:
+                self._waiting += 1
+                try:
+                    self._filled.wait()
+                finally:
+                    self._waiting -= 1
+            return not self._closed
+
+    def take(self) -> Run | None:
+        """Start a row now, or None: none may start. Whoever takes gives back, by `next` or `done`."""
+        with self._lock:
+            return self._take()
+
+    def next(self, run: Run) -> Run | None:
+        """Give a place back and start another row."""
+        with self._lock:
+            _free(run)
+            following = self._take()
+            if following is None or following.place is not run.place:
+                self._runtimes.wake()
+            return following
+
+    def done(self, run: Run) -> None:
+        """Give a place back."""
+        with self._lock:
+            _free(run)
+            self._runtimes.wake()
+
+    def take_more(self, run: Run, most: int, may_join: Callable[[Unit], bool]) -> list[Unit]:
+        """Start up to `most` further rows of the same lot and shard on the place of `run`, to share its request.
+
+        Each of them is to be begun, and kept or taken back (`again`), like the first; the place is given back once.
+        """
+        with self._lock:
+            line = self._lines.get(self._runtimes.route(run.unit.row.model, run.unit.row.endpoint))
+            if line is None or self._holds or run.is_alone or run.is_trial:
+                return []
+            more = line.take_more(run, most, may_join)
+            run.more += more
+            self._taken(len(more))
+            return more
+
+    # --- what the runtimes tell, with the lock held
+
+    def wake(self) -> None:
+        """Wake a lane if a row may start; that lane's `take` wakes the next one."""
+        if self._waiting and self._find() is not None:
+            self._filled.notify()
+
+    def reroute(self) -> None:
+        """Put every row into the line of the runtimes that know its model now."""
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            for unit, is_alone in line.moved():
+                fresh = self._line_of(unit)
+                unit.lot = _lot(fresh.route, unit)
+                (fresh.add_alone if is_alone else fresh.add)(unit)
+        self.wake()
+
+    def wake_due(self, now: float) -> None:
+        """Bring back the rows whose pause is over. Takes the lock."""
+        with self._lock:
+            while self._later and self._later[0][0] <= now:
+                unit = heapq.heappop(self._later)[2]
+                self._line_of(unit).add_first(unit)
+            self.wake()
+
+    @property
+    def next_due(self) -> float:
+        """When the next such row comes back; infinity for never."""
+        with self._lock:
+            return self._later[0][0] if self._later else float("inf")
+
+    def _take(self) -> Run | None:
+        found = self._find()
+        if found is None:
+            return None
+        line, following = found
+        run = line.start(following, self._runtimes.clock())
+        self._taken(1)
+        self.wake()
+        return run
+
+    def _taken(self, count: int) -> None:
+        self._count -= count
+        if self._count <= self._low:
+            self._drained.notify_all()
+
+    def _find(self) -> tuple[Line, Next] | None:
+        if self._holds:
+            return None
+        best: tuple[Line, Next] | None = None
+        for line in self._lines.values():
+            found = line.find()
+            if found is not None and (best is None or found.load < best[1].load):
+                best = (line, found)
+        return best
+
+    def _line_of(self, unit: Unit) -> Line:
+        return self._line(self._runtimes.route(unit.row.model, unit.row.endpoint))
+
+    def _line(self, route: Route) -> Line:
+        line = self._lines.get(route)
+        if line is None:
+            line = self._lines[route] = Line(route)
+        return line
+
+    def _group(self, unit: Unit) -> tuple[Route, Hashable]:
+        with self._lock:
+            route = self._runtimes.route(unit.row.model, unit.row.endpoint)
+        return route, _lot(route, unit)
+
+
+def _lot(route: Route, unit: Unit) -> Hashable:
+    row = unit.row
+    return (row.model, *(executor.group(row) for executor in route.groupers))
+
+
+def _free(run: Run) -> None:
+    if run.place is not None:
+        run.place.free(run)

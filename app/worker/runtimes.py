@@ -1,112 +1,290 @@
-"""The runtimes beside this worker: which are alive, and which one takes the next row."""
+"""The runtimes beside this worker: which are alive, which take rows, and what a row's end says about them.
+
+One lock guards all of it, and the rows that wait (`RowQueue`): a row takes it twice, once for its place and once to
+give that back and take the next.
+"""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import structlog
 
-from app.domain.rows import Reply, Row, RowError, RowErrorCode
+from app.domain.rows import Reply, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts
 from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS, RuntimeInfo
+from app.worker.breaker import Breaker
+from app.worker.clock import Clock
+from app.worker.lines import Route
+from app.worker.places import Place
+from app.worker.units import Run
+from app.worker.verdicts import Came, Evidence, Verdict, came, judge
 from executors.base import BaseExecutor
 from executors.cancellation import CancelToken
 
+DOWN_SECONDS = 300.0
+MAX_PEACE_SECONDS = 300.0
+"""A `Retry-After` beyond this is taken for this."""
+_MAX_ROUTES = 10_000
 log = structlog.get_logger("gpuyard.worker")
 
 
 class RuntimeGone(Exception):
-    """The runtime died under a row: the row has no answer and another worker may give it one."""
+    """Nobody here can say whether the row's model is served: another worker may know."""
+
+
+class Waiting(Protocol):
+    """Rows that wait for a place. Called with the lock held."""
+
+    def wake(self) -> None:
+        """Look whether a row may start."""
+
+    def reroute(self) -> None:
+        """The runtimes or their models changed."""
 
 
 class Runtimes:
-    """Executors with what their last probe showed. Thread-safe."""
+    """Executors, each with its place. Thread-safe."""
 
-    def __init__(self, executors: Sequence[BaseExecutor]) -> None:
-        self._executors = list(executors)
-        self._lock = threading.Lock()
-        self._in_flight = dict.fromkeys(range(len(self._executors)), 0)
-        self._facts = [
-            RuntimeFacts(name=executor.name, kind=executor.kind, alive=False, reason="not looked at yet")
-            for executor in self._executors
-        ]
+    def __init__(self, executors: Sequence[BaseExecutor], clock: Clock, *, down_seconds: float = DOWN_SECONDS) -> None:
+        self.lock = threading.Lock()
+        self.clock = clock
+        self.places = [Place(executor, Breaker(clock, down_seconds)) for executor in executors]
+        self.on_trouble: Callable[[], None] = lambda: None
+        """Called when a breaker or a pause begins or ends, with the lock held: it must only wake somebody."""
+        self._routes: dict[tuple[str, str], Route] = {}
+        self._ways: dict[tuple[tuple[Place, ...], bool], Route] = {}
+        self._holds: dict[str, set[str]] = {}
+        self._queues: list[Waiting] = []
 
-    def probe(self) -> bool:
-        """Look at every runtime. True when something changed. Slow: for the probes' own thread."""
+    # --- what they are
+
+    def probe(self, *, troubled_only: bool = False) -> bool:
+        """Look at the runtimes. True when something changed. Slow: for the probes' own thread."""
         changed = False
-        for index, executor in enumerate(self._executors):
-            found = _probed(executor, self._facts[index])
-            if found != self._facts[index]:
-                changed = True
+        for place in self.places:
+            before = place.facts
+            if troubled_only and before.alive and place.breaker.is_closed:
+                continue
+            found = _probed(place.executor, before)
+            with self.lock:
+                was_closed = place.breaker.is_closed
+                if found.alive:
+                    place.breaker.lives()
+                else:
+                    place.breaker.died(found.reason)
+                place.facts = found
+                if found != before or place.breaker.is_closed != was_closed:
+                    changed = True
+                    self._changed()
+                    self.on_trouble()
+            if found != before:
                 log.info("runtime.changed", runtime=found.name, alive=found.alive, reason=found.reason or None)
-                self._facts[index] = found
         return changed
 
     @property
     def any_alive(self) -> bool:
-        """Whether some runtime answers."""
-        return any(facts.alive for facts in self._facts)
+        """Whether some runtime takes rows, or may be tried with one."""
+        return any(place.facts.alive and not place.breaker.is_down for place in self.places)
+
+    @property
+    def all_alive(self) -> bool:
+        """Whether every runtime answers its probe."""
+        return all(place.facts.alive for place in self.places)
+
+    @property
+    def some_troubled(self) -> bool:
+        """Whether some runtime is dead, or rows fail on it."""
+        return not all(place.facts.alive and place.breaker.is_closed for place in self.places)
+
+    @property
+    def some_down(self) -> bool:
+        """Whether the worker has given up on some runtime for now."""
+        return any(place.breaker.is_down for place in self.places)
+
+    @property
+    def all_broken(self) -> bool:
+        """Whether rows may start nowhere, but for a trial."""
+        return not any(place.breaker.is_closed for place in self.places)
 
     @property
     def known_slots(self) -> int | None:
         """What the live runtimes work on at once, all together; None when one does not tell."""
-        slots = [facts.slots for facts in self._facts if facts.alive]
+        slots = [place.facts.slots for place in self.places if place.facts.alive]
         return sum(known) if slots and len(known := [count for count in slots if count]) == len(slots) else None
 
     def infos(self) -> list[RuntimeInfo]:
-        """What the control plane is told."""
+        """What the control plane is told. A runtime that is down by its rows is not alive, whatever its probe says."""
         return [
             RuntimeInfo(
                 name=facts.name[:200],
                 kind=facts.kind[:64],
-                alive=facts.alive,
-                reason=facts.reason[:500] or None,
+                alive=facts.alive and not breaker.is_down,
+                reason=_reason(facts, breaker)[:500] or None,
                 models=_names(facts),
                 endpoints=list(facts.endpoints)[:32],
                 slots=facts.slots,
                 version=facts.version[:100] if facts.version else None,
             )
-            for facts in list(self._facts)
+            for facts, breaker in [(place.facts, place.breaker) for place in self.places]
         ]
-
-    def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
-        """Run a row on the runtime that serves it and has least to do.
-
-        Raises RowCancelled, and RuntimeGone when the runtime is not there any more.
-        """
-        index = self._take(row)
-        if index is None:
-            return self._unserved(row)
-        try:
-            reply = self._executors[index].execute(row, timeout=timeout, cancelled=cancelled)
-        finally:
-            with self._lock:
-                self._in_flight[index] -= 1
-        error = reply.error
-        if error is not None and error.code is RowErrorCode.RUNTIME_UNAVAILABLE and not self._facts[index].alive:
-            raise RuntimeGone(error.message)
-        return reply
 
     def close(self) -> None:
         """Let go of all runtimes; rows in flight fail."""
-        for executor in self._executors:
-            executor.close()
+        for place in self.places:
+            place.executor.close()
 
-    def _take(self, row: Row) -> int | None:
-        with self._lock:
-            serving = [
-                index for index, facts in enumerate(self._facts) if facts.serves(model=row.model, endpoint=row.endpoint)
-            ]
-            if not serving:
-                return None
-            index = min(serving, key=self._in_flight.__getitem__)
-            self._in_flight[index] += 1
-            return index
+    # --- where rows go
 
-    def _unserved(self, row: Row) -> Reply:
-        if not all(facts.alive for facts in self._facts):
-            raise RuntimeGone(f"no runtime that is alive serves {row.model}")
-        message = f"The model {row.model!r} is not served here any more."
+    def add(self, queue: Waiting) -> None:
+        """Tell `queue` from now on."""
+        with self.lock:
+            self._queues.append(queue)
+
+    def remove(self, queue: Waiting) -> None:
+        """Tell it no more. The lock is held."""
+        if queue in self._queues:
+            self._queues.remove(queue)
+
+    def wake(self) -> None:
+        """Have every queue look whether a row may start. The lock is held."""
+        for queue in self._queues:
+            queue.wake()
+
+    def route(self, model: str, endpoint: str) -> Route:
+        """Give the way of such rows as the runtimes are now; the same one for all models that go it."""
+        route = self._routes.get((model, endpoint))
+        if route is None:
+            way = (
+                tuple(place for place in self.places if _knows(place.facts, model, endpoint)),
+                bool(self._holds.get(model)),
+            )
+            route = self._ways.get(way)
+            if route is None:
+                route = self._ways[way] = Route(way[0], is_held=way[1])
+            if len(self._routes) >= _MAX_ROUTES:
+                self._routes.clear()
+            self._routes[model, endpoint] = route
+        return route
+
+    def hold(self, model: str, reason: str) -> None:
+        """Start no row of a model until `let_go` with the same reason: they wait without a permit, as for a pull."""
+        with self.lock:
+            self._holds.setdefault(model, set()).add(reason)
+            self._changed()
+
+    def let_go(self, model: str, reason: str) -> None:
+        """Take a reason back."""
+        with self.lock:
+            self._holds.get(model, set()).discard(reason)
+            self._changed()
+
+    # --- a row
+
+    def execute(self, run: Run, *, timeout: float, cancelled: CancelToken) -> Reply:
+        """Run a row on its place. Raises RowCancelled, and RuntimeGone when nobody can say who serves it."""
+        if run.place is not None:
+            reply = run.place.executor.execute(run.unit.row, timeout=timeout, cancelled=cancelled)
+            if not isinstance(reply, Reply):  # a third party's executor
+                raise TypeError(f"{run.place.facts.name} gave {type(reply).__name__} for a row's reply")
+            return reply
+        if not self.all_alive:
+            raise RuntimeGone(f"no runtime that is alive serves {run.unit.row.model}")
+        message = f"The model {run.unit.row.model!r} is not served here any more."
         return Reply(error=RowError(RowErrorCode.MODEL_NOT_FOUND, message))
+
+    def judge(self, run: Run, reply: Reply, *, timeout: float) -> Verdict:
+        """Say what becomes of the row, and take note of what its end says about the runtime."""
+        what, place = came(reply), run.place
+        if place is None:
+            return Verdict.KEEP
+        if what is Came.ANSWER:
+            place.answered_at = self.clock()
+            if place.breaker.failures or not place.breaker.is_closed:
+                self._answered(place)
+            return Verdict.KEEP
+        with self.lock:
+            return self._judge(run, place, what, reply, timeout)
+
+    def given_up(self, run: Run) -> None:
+        """The row was cut, or failed by itself: that says nothing about the runtime."""
+        if run.is_trial and run.place is not None:
+            with self.lock:
+                run.place.breaker.given_up()
+                self.wake()
+
+    def look(self) -> bool:
+        """Let the breakers do what time has brought, and wake lanes. True when something changed that others see."""
+        with self.lock:
+            changed = [place for place in self.places if place.breaker.look()]
+            self.wake()
+        for place in changed:
+            told = log.error if place.breaker.is_down else log.info
+            told("runtime.down" if place.breaker.is_down else "runtime.on_probation", runtime=place.facts.name)
+        return bool(changed)
+
+    @property
+    def next_look_at(self) -> float:
+        """When `look` is due; infinity while nothing is wrong."""
+        with self.lock:
+            return min((place.breaker.next_at for place in self.places), default=float("inf"))
+
+    def _judge(self, run: Run, place: Place, what: Came, reply: Reply, timeout: float) -> Verdict:
+        unit, breaker, now = run.unit, place.breaker, self.clock()
+        others_hang = what is Came.SILENCE and place.others_hang(run, now, timeout)
+        lives = what is Came.SILENCE and place.answered_at > run.began_at and not others_hang
+        if what is Came.BREAKDOWN or (lives and breaker.is_closed):
+            if run.is_trial:
+                breaker.answered()
+                self.wake()
+        else:
+            self._failed(run, place, _said(reply), min(reply.retry_after, MAX_PEACE_SECONDS))
+        if what is Came.REFUSAL and unit.refused_since is None:
+            unit.refused_since = run.began_at
+        verdict = judge(
+            what,
+            Evidence(
+                now=now,
+                began_at=run.began_at,
+                timeout=timeout,
+                is_closed=breaker.is_closed,
+                answered_at=place.answered_at,
+                others_hang=others_hang,
+                is_alone=run.is_alone,
+                is_trial=run.is_trial,
+                doubts=unit.doubts,
+                refused_since=unit.refused_since if unit.refused_since is not None else now,
+            ),
+        )
+        unit.doubts += verdict in {Verdict.LAST, Verdict.ALONE} and what is not Came.REFUSAL
+        unit.refusals = unit.refusals + 1 if what is Came.REFUSAL else 0
+        if what is not Came.REFUSAL or not breaker.is_closed:
+            unit.refused_since = None  # waiting for a runtime that is down is nobody's time
+        return verdict
+
+    def _failed(self, run: Run, place: Place, reason: str, not_before: float) -> None:
+        was_closed = place.breaker.is_closed
+        was_down = place.breaker.is_down
+        place.breaker.failed(reason, is_trial=run.is_trial, not_before=not_before)
+        if was_closed and not place.breaker.is_closed:
+            log.warning("runtime.failing", runtime=place.facts.name, why=reason[:500])
+        if was_closed or run.is_trial or was_down != place.breaker.is_down:
+            self.on_trouble()
+
+    def _answered(self, place: Place) -> None:
+        with self.lock:
+            was_closed = place.breaker.is_closed
+            place.breaker.answered()
+            if not was_closed and place.breaker.is_closed:
+                log.info("runtime.answers_again", runtime=place.facts.name)
+            if not was_closed:
+                self.on_trouble()
+                self.wake()
+
+    def _changed(self) -> None:
+        self._routes.clear()
+        for queue in self._queues:
+            queue.reroute()
 
 
 def _probed(executor: BaseExecutor, before: RuntimeFacts) -> RuntimeFacts:
@@ -122,6 +300,20 @@ def _probed(executor: BaseExecutor, before: RuntimeFacts) -> RuntimeFacts:
             models=before.models,
             endpoints=before.endpoints,
         )
+
+
+def _knows(facts: RuntimeFacts, model: str, endpoint: str) -> bool:
+    return endpoint in facts.endpoints and any(model in served.names for served in facts.models)
+
+
+def _reason(facts: RuntimeFacts, breaker: Breaker) -> str:
+    if not facts.alive or breaker.is_closed:
+        return facts.reason
+    return f"degraded: {breaker.reason}" if breaker.is_down else f"rows fail, one at a time is tried: {breaker.reason}"
+
+
+def _said(reply: Reply) -> str:
+    return reply.error.message if reply.error is not None else f"it answered {reply.status}"
 
 
 def _names(facts: RuntimeFacts) -> list[str]:

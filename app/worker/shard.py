@@ -123,6 +123,17 @@ class Shard:
         if settled:
             self._on_change(self)
 
+    def put_back(self) -> bool:
+        """A row that began is to run again. False: the shard has left, and the row ended without an answer."""
+        with self._lock:
+            self._in_flight -= 1
+            is_open = self.fate is Fate.OPEN
+            self._unstarted += is_open
+            settled = self._is_settled()
+        if settled:
+            self._on_change(self)
+        return is_open
+
     def cut(self) -> None:
         """A row that began ended without an answer."""
         with self._lock:

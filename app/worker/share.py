@@ -23,11 +23,15 @@ from app.worker.row_queue import RowQueue
 from app.worker.runtimes import RuntimeGone
 from app.worker.settler import Settler
 from app.worker.shard import Shard
+from app.worker.units import Run, Unit
+from app.worker.verdicts import Verdict
 from executors.cancellation import RowCancelled
 
 AHEAD_SECONDS = 2.0
 LOOK_SECONDS = 0.5
-Unit = tuple[Shard, Row]
+RUNTIME_DOWN = "its runtime is down"
+MAX_WAITING = 4096
+"""Rows that wait for a broken runtime do not count as work in hand, up to here."""
 log = structlog.get_logger("gpuyard.worker")
 
 
@@ -38,16 +42,14 @@ class Share:
         self.batch = batch
         self._kit = kit
         self._permit = permit
-        self._rows: RowQueue[Unit] = RowQueue()
+        self._rows = RowQueue(kit.runtimes)
         self._backlog = Backlog(self._rows)
         self._rate = RateMeter(kit.clock)
         self._settler = Settler(kit, batch.id, self._backlog, self._rate)
         self._claims_on = True
         self._traced = False
         self._lock = threading.Lock()
-        self._pool: PromptPool[Unit] = PromptPool(
-            (batch.created_at, batch.id), kit.permits, self._rows, self._run_row, kit.starved
-        )
+        self._pool = PromptPool((batch.created_at, batch.id), kit.permits, self._rows, self._run, kit.starved)
 
     def run(self, claimed: Claimed) -> None:
         """Work until the batch has nothing more for this worker, or the worker nothing more for it."""
@@ -94,13 +96,22 @@ class Share:
         self.cut("the worker leaves")
         self._settler.give_up()
 
-    def hold(self, reason: str) -> None:
-        """Start no row until `let_go` with the same reason."""
-        self._rows.hold(reason)
+    def wake_due(self, now: float) -> None:
+        """Bring back rows that were refused and have waited."""
+        self._rows.wake_due(now)
 
-    def let_go(self, reason: str) -> None:
-        """Go on."""
-        self._rows.let_go(reason)
+    @property
+    def next_due(self) -> float:
+        """When the next such row comes back; infinity for never."""
+        return self._rows.next_due
+
+    def give_back_stranded(self) -> None:
+        """Let go of the shards whose rows wait for runtimes that are down: another worker may have a better one."""
+        ours = self._settler.shards()
+        for shard in {unit.shard for unit in self._rows.stranded()}:
+            if shard in ours and shard.is_open:
+                log.warning("shard.given_back", lease_id=shard.lease_id, why=RUNTIME_DOWN)
+                shard.stop(RUNTIME_DOWN)
 
     def pace(self, segment_seconds: float) -> None:
         """Hand in this often from now on."""
@@ -134,7 +145,7 @@ class Share:
                 shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
     def _queue(self, shard: Shard, rows: list[Row]) -> None:
-        self._rows.put((shard, row) for row in rows)
+        self._rows.put([Unit(shard, row) for row in rows])
         if not shard.is_open:
             self._forget(shard)
 
@@ -143,8 +154,13 @@ class Share:
         while self._claims_on:
             wanted = max(self._kit.permits.limit, math.ceil(AHEAD_SECONDS * self._rate.per_second()))
             self._rows.wait_low(wanted // 2, LOOK_SECONDS)
-            waiting = len(self._rows)
+            waiting = self._rows.ready
             if waiting > wanted // 2 or not self._claims_on:
+                continue
+            if self._kit.runtimes.all_broken or len(self._rows) > wanted + MAX_WAITING:
+                if not self._settler.shards():
+                    return  # all was given back
+                self._rows.pause(LOOK_SECONDS)
                 continue
             try:
                 claimed = claim(self._kit, self.batch.id, started=True, want_rows=wanted - waiting)
@@ -175,32 +191,63 @@ class Share:
             self._settler.wake()  # the last rows of the batch here: do not wait for the next segment
 
     def _forget(self, shard: Shard) -> None:
-        self._rows.discard(lambda unit: unit[0] is shard)
+        self._rows.discard(lambda unit: unit.shard is shard)
 
     # --- a lane, for each row
 
-    def _run_row(self, unit: Unit) -> None:
-        shard, row = unit
+    def _run(self, run: Run) -> None:
+        unit, shard = run.unit, run.unit.shard
         if not shard.begin():
+            self._kit.runtimes.given_up(run)
             return
+        timeout = self._kit.row_timeout_seconds
         try:
-            reply = self._kit.runtimes.execute(row, timeout=self._kit.row_timeout_seconds, cancelled=shard.token)
-            done = loader.finished(self.batch.id, row, reply)
+            reply = self._kit.runtimes.execute(run, timeout=timeout, cancelled=shard.token)
         except RowCancelled:
+            self._kit.runtimes.given_up(run)
             shard.cut()
             return
         except RuntimeGone as error:
             shard.leave(str(error))
             shard.cut()
             return
-        except BaseException as error:  # B-15: whatever it is, it costs this row and nothing else
-            text = f"{type(error).__name__}: {error}"
-            # The trace once a batch: a defect that meets a million rows must not fill the disk.
-            log.error(  # noqa: TRY400 - the reason says it all
-                "row.failed", lease_id=shard.lease_id, row=row.number, why=text[:500], exc_info=not self._traced
-            )
-            self._traced = True
-            done = loader.finished(self.batch.id, row, Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, text[:2000])))
-        shard.finish(done)
+        except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs this row and nothing else
+            self._kit.runtimes.given_up(run)
+            self._keep(unit, self._defect(unit, error))
+            return
+        verdict = self._kit.runtimes.judge(run, reply, timeout=timeout)
+        if verdict is Verdict.KEEP:
+            self._keep(unit, reply)
+        else:
+            self._again(unit, verdict, reply)
+
+    def _keep(self, unit: Unit, reply: Reply) -> None:
+        try:
+            done = loader.finished(self.batch.id, unit.row, reply)
+        except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written
+            done = loader.finished(self.batch.id, unit.row, self._defect(unit, error))
+        unit.shard.finish(done)
         self._rate.count()
         self._kit.row_done()
+
+    def _again(self, unit: Unit, verdict: Verdict, reply: Reply) -> None:
+        """Have a row run again that is not at fault, or may not be."""
+        shard = unit.shard
+        if not shard.put_back():
+            return
+        self._rows.again(unit, verdict, not_before=reply.retry_after)
+        if not shard.is_open:  # it left meanwhile, and did not see the row
+            self._forget(shard)
+
+    def _defect(self, unit: Unit, error: BaseException) -> Reply:
+        text = f"{type(error).__name__}: {error}"
+        # The trace once a batch: a defect that meets a million rows must not fill the disk.
+        log.error(
+            "row.failed",
+            lease_id=unit.shard.lease_id,
+            row=unit.row.number,
+            why=text[:500],
+            exc_info=None if self._traced else error,
+        )
+        self._traced = True
+        return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, text[:2000]))

@@ -77,6 +77,7 @@ class OllamaExecutor(OpenAICompatibleExecutor):
 
     kind: ClassVar[str] = "ollama"
     default_url: ClassVar[str | None] = "http://127.0.0.1:11434"
+    one_group_at_a_time: ClassVar[bool] = True
     embedding_chunk_size = 64
 
     def __init__(self, settings: ExecutorSettings, url: str | None = None) -> None:

@@ -125,7 +125,8 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 reply = unavailable(f"no connection to {error}", Blame.RUNTIME)
                 delay = retries.after_unreachable()
             except ConnectionCut as error:
-                reply, delay = unavailable(str(error), Blame.UNCLEAR), retries.after_cut()
+                retries.after_cut()
+                reply, delay = unavailable(str(error), Blame.UNCLEAR), None
             except DeadlinePassed:
                 return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {limit.seconds:g} s")
             except AnswerTooLarge as error:
@@ -138,7 +139,10 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 again = reply.status and not is_overflow(reply.status, reply.body)
                 delay = retries.after_status(reply.status, answer.headers) if again and reply.status else None
             if delay is None or time.monotonic() + delay >= limit.ends_at:
-                return reply
+                # An answer of the row's own is as it should be already: no copy for most rows.
+                if retries.blame is Blame.ROW:
+                    return reply
+                return replace(reply, blame=retries.blame, retry_after=retries.retry_after)
             cancelled.sleep(delay)
 
     def _is_busy(self) -> bool:

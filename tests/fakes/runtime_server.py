@@ -39,6 +39,7 @@ class Orders:
     type: str = "application/json"
     latency_ms: float | None = None
     hang: int = 0  # 1: never answer
+    die: int = 0  # 1: the whole server ends
     cut: int = 0  # 1: close without an answer, 2: close in mid-body
     then_close: int = 0  # 1: announce keep-alive and close after the answer
     chunked: int = 0
@@ -169,6 +170,8 @@ class Server:
 
     async def work(self, number: int, orders: Orders) -> None:
         options = self.options
+        if orders.die:
+            os._exit(1)
         if orders.hang or (options.hang_every and number % options.hang_every == 0):
             await asyncio.Event().wait()
         latency = options.latency_ms if orders.latency_ms is None else orders.latency_ms

@@ -1,34 +1,55 @@
-"""Rows that are not started yet: taken by lanes, held for reasons, thrown away when their shard leaves."""
+"""Rows that are not started yet: taken by lanes, held for reasons, grouped for their runtime, thrown away at an end."""
 
 import threading
+import time
+
+import pytest
 
 from app.worker.row_queue import RowQueue
+from app.worker.units import Run
+from app.worker.verdicts import Verdict
+from tests.fakes.steered_executor import SteeredExecutor
+from tests.worker.units import Grouping, Parallel, queue_of, runtimes_of, shard, unit
+
+
+def numbers(runs: list[Run | None]) -> list[int | None]:
+    return [run and run.unit.row.number for run in runs]
+
+
+def all_of(queue: RowQueue) -> list[int]:
+    """Run everything, one row after the other."""
+    order = []
+    run = queue.take()
+    while run is not None:
+        order.append(run.unit.row.number)
+        run = queue.next(run)
+    return order
 
 
 def test_rows_come_out_in_order() -> None:
-    queue: RowQueue[int] = RowQueue()
-    queue.put([1, 2])
-    queue.put([3])
-    assert [queue.take() for _ in range(4)] == [1, 2, 3, None]
+    queue = queue_of()
+    queue.put([unit(1), unit(2)])
+    queue.put([unit(3)])
+    assert numbers([queue.take() for _ in range(4)]) == [1, 2, 3, None]
 
 
 def test_held_rows_wait_until_every_reason_is_taken_back() -> None:
-    queue: RowQueue[int] = RowQueue()
-    queue.put([1])
+    queue = queue_of()
+    queue.put([unit(1)])
     queue.hold("a")
     queue.hold("b")
     queue.let_go("a")
     assert queue.take() is None
     queue.let_go("b")
-    assert queue.take() == 1
+    assert numbers([queue.take()]) == [1]
 
 
 def test_a_lane_wakes_for_a_row_and_for_the_end() -> None:
-    queue: RowQueue[int] = RowQueue()
+    queue = queue_of()
     woke: list[bool] = []
     lanes = [threading.Thread(target=lambda: woke.append(queue.wait())) for _ in range(2)]
     lanes[0].start()
-    queue.put([1])
+    queue.put([unit(1)])
     lanes[0].join(5)
     queue.take()
     lanes[1].start()
@@ -38,8 +59,8 @@ def test_a_lane_wakes_for_a_row_and_for_the_end() -> None:
 
 
 def test_whoever_waits_for_few_rows_wakes_when_they_are_few() -> None:
-    queue: RowQueue[int] = RowQueue()
-    queue.put(range(10))
+    queue = queue_of()
+    queue.put(unit(number) for number in range(10))
     waiter = threading.Thread(target=queue.wait_low, args=(3, 30))
     waiter.start()
     while len(queue) > 3:
@@ -49,14 +70,187 @@ def test_whoever_waits_for_few_rows_wakes_when_they_are_few() -> None:
 
 
 def test_discarded_rows_are_gone_and_the_rest_stays() -> None:
-    queue: RowQueue[int] = RowQueue()
-    queue.put(range(6))
-    assert queue.discard(lambda item: item % 2 == 0) == [0, 2, 4]
-    assert [queue.take() for _ in range(4)] == [1, 3, 5, None]
+    queue = queue_of()
+    queue.put(unit(number) for number in range(6))
+    queue.discard(lambda unit: unit.row.number % 2 == 0)
+    assert numbers([queue.take() for _ in range(4)]) == [1, 3, 5, None]
 
 
 def test_nothing_enters_a_closed_queue() -> None:
-    queue: RowQueue[int] = RowQueue()
+    queue = queue_of()
     queue.close()
-    queue.put([1])
+    queue.put([unit(1)])
+    queue.again(unit(2), Verdict.FIRST)
     assert (len(queue), queue.take(), queue.wait()) == (0, None, False)
+
+
+class TestGroups:
+    def test_of_one_kind_run_to_their_end_before_the_next(self) -> None:
+        queue = queue_of(Grouping())
+        queue.put(unit(number, options=number % 3) for number in range(9))
+        assert all_of(queue) == [0, 3, 6, 1, 4, 7, 2, 5, 8]
+
+    def test_do_not_mix_in_flight(self) -> None:
+        queue = queue_of(Grouping())
+        queue.put([unit(1, options=1), unit(2, options=2), unit(3, options=1)])
+        first, second = queue.take(), queue.take()
+        assert numbers([first, second, queue.take()]) == [1, 3, None]
+        assert first is not None
+        assert second is not None
+        assert queue.next(first) is None
+        assert numbers([queue.next(second)]) == [2]
+
+    def test_run_side_by_side_where_nothing_has_to_be_loaded(self) -> None:
+        queue = queue_of(Parallel())
+        queue.put([unit(1, options=1), unit(2, options=2), unit(3, options=1)])
+        assert sorted(numbers([queue.take() for _ in range(3)])) == [1, 2, 3]  # type: ignore[type-var]
+
+    def test_in_great_number_cost_a_row_no_more(self) -> None:
+        def seconds(count: int) -> float:
+            queue = queue_of(Grouping())
+            queue.put(unit(number, options=number) for number in range(count))
+            start = time.perf_counter()
+            for _ in range(200):
+                run = queue.take()
+                assert run is not None
+                queue.done(run)
+            return time.perf_counter() - start
+
+        few = min(seconds(400) for _ in range(3))
+        assert seconds(40_000) < 10 * few + 0.05
+
+    def test_of_a_shard_are_taken_further_for_one_request(self) -> None:
+        other = shard(2)
+        queue = queue_of(Grouping(limit=1))
+        queue.put([*(unit(number, options=1) for number in range(4)), unit(4, options=1, of=other)])
+        run = queue.take()
+        assert run is not None
+        more = queue.take_more(run, 2, lambda _unit: True)
+        more += queue.take_more(run, 9, lambda _unit: True)
+        assert [joined.row.number for joined in more] == [1, 2, 3]
+        assert (len(queue), queue.take()) == (1, None)
+        assert numbers([queue.next(run)]) == [4]
+
+
+class TestLimits:
+    def test_bound_what_runs_at_a_runtime(self) -> None:
+        queue = queue_of(Parallel(limit=2))
+        queue.put(unit(number) for number in range(4))
+        first, _, none = queue.take(), queue.take(), queue.take()
+        assert none is None
+        assert first is not None
+        assert numbers([queue.next(first)]) == [2]
+
+    def test_are_the_runtimes_own_over_all_batches(self) -> None:
+        runtimes = runtimes_of(Parallel(limit=2))
+        queues = [RowQueue(runtimes), RowQueue(runtimes)]
+        for queue in queues:
+            queue.put([unit(1), unit(2)])
+        assert [run is not None for run in (queues[0].take(), queues[1].take(), queues[1].take())] == [
+            True,
+            True,
+            False,
+        ]
+
+    def test_of_one_runtime_hold_up_no_other(self) -> None:
+        queue = queue_of(Parallel(models=("a",), limit=1), Parallel(models=("b",), limit=1))
+        queue.put([*(unit(number, model="a") for number in range(3)), unit(9, model="b")])
+        assert sorted(run.unit.row.number for run in (queue.take(), queue.take()) if run) == [0, 9]
+        assert queue.take() is None
+
+    def test_a_place_given_back_wakes_the_lane_of_another_batch(self) -> None:
+        runtimes = runtimes_of(Parallel(limit=1))
+        busy, waiting = RowQueue(runtimes), RowQueue(runtimes)
+        busy.put([unit(1)])
+        run = busy.take()
+        assert run is not None
+        waiting.put([unit(2)])
+        lane = threading.Thread(target=waiting.wait)
+        lane.start()
+        assert busy.next(run) is None
+        lane.join(5)
+        assert not lane.is_alive()
+
+
+def test_equal_runtimes_share_the_load() -> None:
+    executors = [Parallel() for _ in range(8)]
+    runtimes = runtimes_of(*executors)
+    queue = RowQueue(runtimes)
+    queue.put(unit(number) for number in range(24))
+    runs = [queue.take() for _ in range(24)]
+    assert [len(place.runs) for place in runtimes.places] == [3] * 8
+    gone = [run for run in runs if run is not None and run.place is runtimes.places[5]]
+    for run in gone:
+        queue.done(run)
+    queue.put([unit(24), unit(25)])
+    assert [run.place for run in (queue.take(), queue.take()) if run] == [runtimes.places[5]] * 2
+
+
+def test_rows_whose_model_is_held_wait_and_the_others_do_not() -> None:
+    runtimes = runtimes_of(Parallel(models=("a", "b")))
+    queue = RowQueue(runtimes)
+    queue.put([unit(1, model="a"), unit(2, model="b")])
+    runtimes.hold("a", "pulled")
+    assert numbers([queue.take(), queue.take()]) == [2, None]
+    runtimes.let_go("a", "pulled")
+    assert numbers([queue.take()]) == [1]
+
+
+def test_rows_follow_a_model_to_where_it_is_served_now() -> None:
+    here, there = Parallel(models=("a",)), Parallel(models=())
+    runtimes = runtimes_of(here, there)
+    queue = RowQueue(runtimes)
+    queue.put([unit(1, model="a")])
+    here.models, there.models = (), ("a",)
+    runtimes.probe()
+    run = queue.take()
+    assert run is not None
+    assert run.place is runtimes.places[1]
+
+
+class TestARowThatRunsAgain:
+    def test_comes_first_or_last_as_it_is_judged(self) -> None:
+        queue = queue_of()
+        queue.put([unit(1), unit(2)])
+        run = queue.take()
+        assert run is not None
+        queue.again(run.unit, Verdict.LAST)
+        run = queue.next(run)
+        assert run is not None
+        queue.again(run.unit, Verdict.FIRST)
+        queue.done(run)
+        assert all_of(queue) == [2, 1]
+
+    def test_in_a_while_comes_when_its_pause_is_over(self) -> None:
+        now = [0.0]
+        queue = RowQueue(runtimes_of(SteeredExecutor(), clock=lambda: now[0]))
+        queue.put([unit(1)])
+        run = queue.take()
+        assert run is not None
+        queue.again(run.unit, Verdict.LATER, not_before=20.0)
+        queue.done(run)
+        assert (queue.take(), queue.next_due, len(queue)) == (None, 20.0, 1)
+        now[0] = 20.0
+        queue.wake_due(now[0])
+        assert numbers([queue.take()]) == [1]
+
+    @pytest.mark.parametrize("leaves", [False, True])
+    def test_alone_waits_for_the_others_and_keeps_them_out(self, leaves: bool) -> None:
+        queue = queue_of()
+        queue.put(unit(number) for number in range(3))
+        before = queue.take()
+        second = queue.take()
+        assert before is not None
+        assert second is not None
+        queue.again(second.unit, Verdict.ALONE)
+        queue.done(second)
+        assert queue.take() is None  # the runtime is kept free, and not free yet
+        if leaves:
+            queue.discard(lambda unit: unit.row.number == 1)
+            assert numbers([queue.take()]) == [2]
+            return
+        alone = queue.next(before)
+        assert alone is not None
+        assert (alone.unit.row.number, alone.is_alone) == (1, True)
+        assert queue.take() is None
+        assert numbers([queue.next(alone)]) == [2]

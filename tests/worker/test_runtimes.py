@@ -1,76 +1,70 @@
 """Which runtime takes a row, and what a runtime that died means for it."""
 
+import time
 from dataclasses import replace
 
 import pytest
 
-from app.domain.rows import Reply, Row, RowError, RowErrorCode
+from app.domain.rows import Reply, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS
-from app.worker.probes import PATIENCE_SECONDS, Probes
+from app.worker.probes import ALIVE_SECONDS, TROUBLED_SECONDS, Probes
+from app.worker.row_queue import RowQueue
 from app.worker.runtimes import RuntimeGone, Runtimes
 from executors.base import BaseExecutor
 from executors.cancellation import CancelToken
 from executors.fakes import FakeExecutor
 from executors.settings import ExecutorSettings
 from tests.fakes.steered_executor import SteeredExecutor
-
-GONE = Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "no connection"))
-
-
-def row(model: str = "fake") -> Row:
-    return Row(0, "row-0", "/v1/chat/completions", model, b"{}")
+from tests.worker.units import unit
 
 
 def probed(*executors: BaseExecutor) -> Runtimes:
-    runtimes = Runtimes(executors)
+    runtimes = Runtimes(executors, time.monotonic)
     runtimes.probe()
     return runtimes
 
 
-def run(runtimes: Runtimes, of: Row) -> Reply:
-    return runtimes.execute(of, timeout=5, cancelled=CancelToken())
+def run(runtimes: Runtimes, model: str) -> Reply:
+    queue = RowQueue(runtimes)
+    queue.put([unit(0, model=model)])
+    taken = queue.take()
+    assert taken is not None
+    return runtimes.execute(taken, timeout=5, cancelled=CancelToken())
 
 
 def test_a_row_goes_to_the_runtime_that_serves_its_model() -> None:
     runtimes = probed(
         FakeExecutor(ExecutorSettings(), "fake:?models=a"), FakeExecutor(ExecutorSettings(), "fake:?models=b")
     )
-    assert run(runtimes, row("a")).ok
-    assert run(runtimes, row("b")).ok
+    assert run(runtimes, "a").ok
+    assert run(runtimes, "b").ok
 
 
 def test_a_model_that_vanished_fails_its_row_only() -> None:
-    reply = run(probed(FakeExecutor(ExecutorSettings(), "fake:?models=a")), row("b"))
+    reply = run(probed(FakeExecutor(ExecutorSettings(), "fake:?models=a")), "b")
     assert reply.error is not None
     assert reply.error.code is RowErrorCode.MODEL_NOT_FOUND
 
 
-def test_a_row_of_a_dead_runtime_has_no_answer() -> None:
+def test_a_model_that_a_dead_runtime_may_have_is_for_another_worker_to_find() -> None:
+    dead = SteeredExecutor()
+    dead.alive = False
+    with pytest.raises(RuntimeGone):
+        run(probed(FakeExecutor(ExecutorSettings(), "fake:?models=a"), dead), "b")
+
+
+def test_a_row_of_a_dead_runtime_waits_for_it() -> None:
     executor = SteeredExecutor()
-    executor.let_all()
-    executor.answers[0] = lambda: GONE
     runtimes = probed(executor)
-    assert run(runtimes, row()).error is not None  # alive by its last probe: the row's own fault
+    queue = RowQueue(runtimes)
+    queue.put([unit(0)])
     executor.alive = False
     runtimes.probe()
-    with pytest.raises(RuntimeGone):
-        run(runtimes, row())
-
-
-def test_a_row_whose_runtime_died_under_it_has_no_answer_either() -> None:
-    executor = SteeredExecutor()
-    executor.let_all()
-    runtimes = probed(executor)
-
-    def die() -> Reply:
-        executor.alive = False
-        runtimes.probe()
-        return GONE
-
-    executor.answers[0] = die
-    with pytest.raises(RuntimeGone):
-        run(runtimes, row())
+    assert queue.take() is None
+    executor.alive = True
+    runtimes.probe()
+    assert queue.take() is not None
 
 
 def test_a_probe_that_raises_is_a_dead_runtime_with_a_reason() -> None:
@@ -88,23 +82,29 @@ def test_slots_are_known_only_when_every_live_runtime_tells() -> None:
     assert probed(SteeredExecutor(slots=4), SteeredExecutor()).known_slots is None
 
 
-def test_a_runtime_that_stays_away_is_said_once_and_its_return_too() -> None:
+def test_a_runtime_in_trouble_is_looked_at_more_often_and_the_others_are_not() -> None:
     now = [0.0]
-    executor = SteeredExecutor()
-    told: list[str] = []
-    probes = Probes(
-        probed(executor),
-        lambda: now[0],
-        on_change=lambda: told.append("change"),
-        on_gone=lambda: told.append("gone"),
-    )
-    executor.alive = False
-    for second in (0.0, PATIENCE_SECONDS - 1, PATIENCE_SECONDS, PATIENCE_SECONDS + 1):
-        now[0] = second
-        probes.turn()
-    executor.alive = True
-    probes.turn()
-    assert told == ["change", "gone", "change"]
+    looks: list[str] = []
+
+    class Counted(SteeredExecutor):
+        def probe(self) -> RuntimeFacts:
+            looks.append("healthy")
+            return super().probe()
+
+    sick, told = SteeredExecutor(), list[str]()
+    runtimes = probed(sick, Counted())
+    probes = Probes(runtimes, lambda: now[0], on_change=lambda: told.append("change"))
+    looks.clear()
+    assert probes.turn() == ALIVE_SECONDS
+    sick.alive = False
+    assert probes.turn() == TROUBLED_SECONDS
+    for _ in range(5):
+        assert probes.turn() == TROUBLED_SECONDS
+    assert (looks, told) == (["healthy"] * 2, ["change"])
+    now[0] += ALIVE_SECONDS
+    sick.alive = True
+    assert probes.turn() == ALIVE_SECONDS
+    assert (looks, told) == (["healthy"] * 3, ["change"] * 2)
 
 
 def test_a_runtime_that_lists_too_much_is_told_as_far_as_the_wire_takes_it() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.rows import Reply, RowError, RowErrorCode
+from app.domain.rows import Blame, Reply, RowError, RowErrorCode
 from app.domain.workers import Phase
 from app.worker.agent import Agent
 from tests.fakes.control_plane import Answer, Cut, FakeControlPlane, Hang, Lose, refusal, rows
@@ -325,10 +325,10 @@ def test_an_input_of_another_length_is_a_failure_of_its_shard(
 def test_shards_of_a_runtime_that_died_go_to_another_worker(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
-    gone = Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "no connection"))
+    gone = Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "no connection"), blame=Blame.RUNTIME)
     plane.give_batch(list(rows(4)))
     runtime.answers = dict.fromkeys(range(4), lambda: gone)
-    agent = start_agent()
+    agent = start_agent(runtime_down_seconds=0.5)
     runtime.wait(lambda: len(runtime.running) == 4)
     runtime.alive = False
     agent._probes.wake()

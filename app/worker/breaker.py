@@ -1,0 +1,153 @@
+"""A runtime's circuit breaker: may a row start there now? Answered by what came of rows, not by pings (B-14).
+
+    closed ──3 failures in a row, or the probe says dead──> open ──the pause is over: one row──> trial
+       ^                                                     ^ │                                   │
+       └───── a row was answered ────────────────────────────┼─┼───────────────────────────────────┤
+                                                             └─┼─────── it failed: longer pause ────┘
+    open for down_seconds ─> down: rows are given back, nothing is asked for ─> open again, on probation: when its
+    rest is over, or when the probe sees a dead runtime come back. A trial that fails on probation is down at once.
+
+A probe that answers closes it only when nothing but a probe had opened it: a server may list its models and hang.
+"""
+
+import random
+from collections.abc import Callable
+
+from app.worker.clock import Clock
+
+FAILURES = 3
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 15.0
+FIRST_REST_SECONDS = 30.0
+LONGEST_REST_SECONDS = 300.0
+
+
+class Breaker:
+    """One runtime's. Not thread-safe: `Runtimes` guards it. Times are seconds of `clock`."""
+
+    def __init__(
+        self, clock: Clock, down_seconds: float, *, chance: Callable[[float, float], float] = random.uniform
+    ) -> None:
+        self._clock = clock
+        self._down_seconds = down_seconds
+        self._chance = chance
+        self._dead = False
+        self._opened_at = self._try_at = self._back_at = clock()
+        self._close()
+
+    def _close(self) -> None:
+        self.is_closed = not self._dead
+        self.is_down = False
+        if self.is_closed:
+            self.reason = ""
+        self.failures = 0
+        self._failed_by_doing = False
+        self._trial_is_out = False
+        self._on_probation = False
+        self._pause = FIRST_PAUSE_SECONDS
+        self._rest = FIRST_REST_SECONDS
+
+    def may_start(self) -> bool:
+        """Tell whether a row may start now."""
+        if self.is_closed:
+            return True
+        return not (self._dead or self.is_down or self._trial_is_out) and self._clock() >= self._try_at
+
+    def start(self) -> bool:
+        """Start a row, which `may_start` allowed. True: it is the trial, and its end is to be told in any case."""
+        self._trial_is_out = not self.is_closed
+        return self._trial_is_out
+
+    def answered(self) -> None:
+        """Some row was answered, whatever with."""
+        self._close()
+
+    def failed(self, reason: str, *, is_trial: bool, not_before: float = 0.0) -> None:
+        """A row failed for the runtime's sake, which asked for `not_before` seconds of peace."""
+        if self.is_closed:
+            self.failures += 1
+            if self.failures >= FAILURES:
+                self._open(reason)
+                self._failed_by_doing = True
+                self._wait(not_before)
+            return
+        self._failed_by_doing = True
+        if not is_trial:
+            return
+        self._trial_is_out = False
+        self.reason = reason
+        if self._on_probation:
+            self._go_down()
+            return
+        self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause)
+        self._wait(not_before)
+
+    def given_up(self) -> None:
+        """The trial ended without saying anything about the runtime: the next row is the trial."""
+        self._trial_is_out = False
+
+    def died(self, reason: str) -> None:
+        """The probe finds nobody."""
+        self._dead = True
+        if self.is_closed:
+            self._open(reason)
+        self.reason = reason
+
+    def lives(self) -> None:
+        """The probe finds somebody."""
+        if not self._dead:
+            return
+        self._dead = False
+        if not self._failed_by_doing:
+            self._close()
+            return
+        self._try_at = self._clock()
+        if self.is_down:
+            self._go_on_probation()
+
+    def look(self) -> bool:
+        """Do what time has brought. True: it went down, or came back on probation."""
+        if self.is_closed:
+            return False
+        now = self._clock()
+        if not self.is_down:
+            if now < self._opened_at + self._down_seconds:
+                return False
+            self._go_down()
+            return True
+        if self._dead or now < self._back_at:
+            return False
+        self._go_on_probation()
+        return True
+
+    @property
+    def next_at(self) -> float:
+        """When time will bring something; infinity for never."""
+        if self.is_closed:
+            return float("inf")
+        if self.is_down:
+            return float("inf") if self._dead else self._back_at
+        waits = self._dead or self._trial_is_out or self._try_at <= self._clock()
+        down_at = self._opened_at + self._down_seconds
+        return down_at if waits else min(down_at, self._try_at)
+
+    def _open(self, reason: str) -> None:
+        self.is_closed = False
+        self.reason = reason
+        self._opened_at = self._try_at = self._clock()
+        self._trial_is_out = False
+
+    def _wait(self, not_before: float) -> None:
+        # Part of it is chance, so that the workers of one runtime do not come back in one moment.
+        self._try_at = self._clock() + max(not_before, self._pause * self._chance(0.75, 1.25))
+
+    def _go_down(self) -> None:
+        self.is_down = True
+        self._back_at = self._clock() + self._rest * self._chance(0.75, 1.25)
+        self._rest = min(LONGEST_REST_SECONDS, 2 * self._rest)
+
+    def _go_on_probation(self) -> None:
+        self.is_down = False
+        self._on_probation = True
+        self._trial_is_out = False
+        self._opened_at = self._try_at = self._clock()

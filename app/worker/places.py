@@ -1,0 +1,59 @@
+"""One runtime as the dispatcher sees it: what runs there, and whether more may."""
+
+from collections.abc import Hashable
+
+from app.domain.rows import Row
+from app.domain.runtimes import RuntimeFacts
+from app.worker.breaker import Breaker
+from app.worker.units import Run, Unit
+from executors.base import BaseExecutor
+
+
+class Place:
+    """Not thread-safe: `Runtimes.lock` guards it, but for reading `facts`."""
+
+    __slots__ = ("answered_at", "breaker", "executor", "facts", "lot", "reserved_for", "runs", "served")
+
+    def __init__(self, executor: BaseExecutor, breaker: Breaker) -> None:
+        self.executor = executor
+        self.breaker = breaker
+        self.facts = RuntimeFacts(name=executor.name, kind=executor.kind, alive=False, reason="not looked at yet")
+        self.runs: set[Run] = set()
+        self.served = 0
+        self.answered_at = float("-inf")
+        self.lot: Hashable = None
+        """What its last row belonged to."""
+        self.reserved_for: Unit | None = None
+        """The row that is to run here alone: nothing else starts meanwhile."""
+
+    def is_open(self) -> bool:
+        """Whether a row may start, as far as the runtime's health goes."""
+        return self.reserved_for is None and self.breaker.may_start()
+
+    def has_room(self, row: Row) -> bool:
+        """Whether it is below the limit for rows like this one."""
+        limit = self.executor.limit(row)
+        return limit is None or len(self.runs) < limit
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """What "least in flight first" compares; among equals the one that has served less."""
+        return len(self.runs), self.served
+
+    def start(self, unit: Unit, now: float, *, is_alone: bool = False) -> Run:
+        """Take a place for a row."""
+        run = Run(unit, self, now, self.breaker.start(), is_alone)
+        self.runs.add(run)
+        self.served += 1
+        self.lot = unit.lot
+        return run
+
+    def free(self, run: Run) -> None:
+        """Give the place back."""
+        self.runs.discard(run)
+        if self.reserved_for is run.unit:
+            self.reserved_for = None
+
+    def others_hang(self, run: Run, now: float, timeout: float) -> bool:
+        """Tell whether another row has been here for half its time and more."""
+        return any(other is not run and now - other.began_at > timeout / 2 for other in self.runs)

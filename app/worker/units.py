@@ -1,0 +1,40 @@
+"""What lanes pass around: a row of a shard, and a run of it on a runtime."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.domain.rows import Row
+
+if TYPE_CHECKING:
+    from app.worker.places import Place
+    from app.worker.shard import Shard
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A row in hand, with what its runs have brought so far.
+
+    `lot` is what rows have in common that may follow one another without the runtime loading anything. `doubts` counts
+    runs that ended without an answer, `refusals` those that never began; `refused_since` is when these began.
+    """
+
+    shard: "Shard"
+    row: Row
+    lot: Hashable = None
+    doubts: int = 0
+    refusals: int = 0
+    refused_since: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A row that has a runtime's place. Without one (`place` None) nobody serves its model."""
+
+    unit: Unit
+    place: "Place | None"
+    began_at: float = 0.0
+    is_trial: bool = False
+    is_alone: bool = False
+    more: list[Unit] = field(default_factory=list)
+    """Rows that share this one's place and request (`RowQueue.take_more`)."""

@@ -1,0 +1,94 @@
+"""What becomes of a row that came back from its runtime: kept, or run again, and how (B-14).
+
+| what came | kept | else it runs again |
+|---|---|---|
+| an answer, whatever its status | at once | |
+| a refusal (429, 502 to 504, no connection) | after `timeout` of them, others being answered | first, or in a while |
+| 500 | the second time | behind the others |
+| cut in mid-row | when it ran alone | behind the others, then alone |
+| no answer in time | when others were answered meanwhile, or the second time | behind the others, then alone |
+
+A refused row goes first while the breaker is open, and else in a while. While it is open nothing is kept that may be
+the runtime's fault, but for a row that ran alone.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from app.domain.rows import Blame, Reply, RowErrorCode
+
+ALONE_AFTER = 2
+"""So many runs may end without an answer before the row runs alone, its neighbours being spared."""
+
+
+class Came(Enum):
+    """What a reply means."""
+
+    ANSWER = auto()
+    REFUSAL = auto()
+    BREAKDOWN = auto()
+    CUT = auto()
+    SILENCE = auto()
+
+
+class Verdict(Enum):
+    """What to do with the row."""
+
+    KEEP = auto()
+    FIRST = auto()
+    LATER = auto()
+    LAST = auto()
+    ALONE = auto()
+
+
+def came(reply: Reply) -> Came:
+    """Say what a reply means."""
+    if reply.blame is Blame.RUNTIME:
+        return Came.REFUSAL
+    if reply.blame is Blame.UNCLEAR:
+        return Came.CUT if reply.status is None else Came.BREAKDOWN
+    if reply.error is not None and reply.error.code is RowErrorCode.REQUEST_TIMEOUT:
+        return Came.SILENCE
+    return Came.ANSWER
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a run that gave no answer. Times are seconds of one clock.
+
+    `doubts` counts the row's earlier runs that ended without an answer. `refused_since` is when the refusals of the row
+    began. `is_closed` is the breaker after this run; `answered_at` is when the runtime last answered any row;
+    `others_hang` says that another row has been there for half its time and more.
+    """
+
+    now: float
+    began_at: float
+    timeout: float
+    is_closed: bool
+    answered_at: float
+    others_hang: bool
+    is_alone: bool
+    is_trial: bool
+    doubts: int
+    refused_since: float
+
+
+def judge(what: Came, of: Evidence) -> Verdict:
+    """Decide by the table above."""
+    if what is Came.ANSWER:
+        return Verdict.KEEP
+    if what is Came.REFUSAL:
+        if not of.is_closed:
+            # The next trial is another row's: this one may be the only one that is refused.
+            return Verdict.LAST if of.is_trial else Verdict.FIRST
+        waited = of.now - of.refused_since
+        return Verdict.KEEP if waited >= of.timeout and of.answered_at > of.refused_since else Verdict.LATER
+    if of.is_alone:
+        return Verdict.KEEP
+    if what is Came.BREAKDOWN and of.is_closed and of.doubts:
+        return Verdict.KEEP
+    if what is Came.SILENCE and of.is_closed:
+        lives = of.answered_at > of.began_at and not of.others_hang
+        if lives or of.doubts:
+            return Verdict.KEEP
+    return Verdict.ALONE if of.doubts + 1 >= ALONE_AFTER else Verdict.LAST

@@ -1,0 +1,164 @@
+"""When rows may start on a runtime that failed, and what a probe has to say in it."""
+
+import math
+
+from app.worker.breaker import FAILURES, FIRST_PAUSE_SECONDS, FIRST_REST_SECONDS, LONGEST_PAUSE_SECONDS, Breaker
+
+DOWN = 300.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made() -> tuple[Breaker, Clock]:
+    clock = Clock()
+    return Breaker(clock, DOWN, chance=lambda _low, _high: 1.0), clock
+
+
+def fail(breaker: Breaker, times: int = FAILURES) -> None:
+    for _ in range(times):
+        breaker.failed("no connection", is_trial=False)
+
+
+def try_it(breaker: Breaker, clock: Clock) -> float:
+    """Wait for the next trial, start it, and say how long the wait was."""
+    began = clock.now
+    while not breaker.may_start():
+        clock.now = breaker.next_at
+        breaker.look()
+    assert breaker.start()
+    return clock.now - began
+
+
+def test_it_opens_after_failures_in_a_row_and_not_with_an_answer_between() -> None:
+    breaker, _ = made()
+    fail(breaker, FAILURES - 1)
+    breaker.answered()
+    fail(breaker, FAILURES - 1)
+    assert breaker.may_start()
+    fail(breaker, 1)
+    assert (breaker.may_start(), breaker.reason) == (False, "no connection")
+
+
+def test_open_it_lets_one_row_through_at_a_time_and_waits_longer_after_each() -> None:
+    breaker, clock = made()
+    fail(breaker)
+    waits = []
+    for _ in range(8):
+        waits.append(try_it(breaker, clock))
+        assert not breaker.may_start()  # one is out
+        breaker.failed("still", is_trial=True)
+    assert waits[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
+    assert waits[-1] == LONGEST_PAUSE_SECONDS
+
+
+def test_an_answer_closes_it_and_forgets() -> None:
+    breaker, clock = made()
+    fail(breaker)
+    try_it(breaker, clock)
+    breaker.answered()
+    assert (breaker.is_closed, breaker.reason, breaker.next_at) == (True, "", math.inf)
+    fail(breaker, FAILURES - 1)
+    assert breaker.may_start()
+
+
+def test_rows_of_before_that_fail_late_are_no_trial() -> None:
+    breaker, clock = made()
+    fail(breaker)
+    try_it(breaker, clock)
+    fail(breaker, 20)
+    assert not breaker.may_start()
+    breaker.answered()
+    assert breaker.is_closed
+
+
+def test_a_trial_that_says_nothing_makes_room_for_another() -> None:
+    breaker, clock = made()
+    fail(breaker)
+    try_it(breaker, clock)
+    breaker.given_up()
+    assert breaker.may_start()
+
+
+def test_what_the_runtime_asked_for_is_waited_for() -> None:
+    breaker, clock = made()
+    fail(breaker, FAILURES - 1)
+    breaker.failed("busy", is_trial=False, not_before=40.0)
+    assert try_it(breaker, clock) == 40.0
+
+
+class TestTheProbe:
+    def test_that_finds_nobody_opens_it_at_once_and_has_nothing_tried(self) -> None:
+        breaker, clock = made()
+        breaker.died("refused")
+        clock.now = 100.0
+        assert (breaker.may_start(), breaker.reason) == (False, "refused")
+
+    def test_that_finds_it_again_closes_what_a_probe_opened(self) -> None:
+        breaker, _ = made()
+        breaker.died("refused")
+        breaker.lives()
+        assert breaker.is_closed
+
+    def test_alone_closes_nothing_that_rows_opened(self) -> None:
+        breaker, _ = made()
+        fail(breaker)
+        breaker.lives()
+        assert not breaker.may_start()
+        breaker.died("refused")
+        breaker.lives()
+        assert not breaker.is_closed
+        assert breaker.may_start()  # it came back: worth a trial now
+        assert breaker.start()
+
+    def test_wins_over_a_row_that_was_answered_before_it_looked(self) -> None:
+        breaker, _ = made()
+        breaker.died("refused")
+        breaker.answered()
+        assert not breaker.may_start()
+        breaker.lives()
+        assert breaker.is_closed
+
+
+class TestDown:
+    def test_it_goes_when_open_for_long_even_with_a_trial_that_hangs(self) -> None:
+        breaker, clock = made()
+        fail(breaker)
+        try_it(breaker, clock)
+        assert breaker.next_at == DOWN
+        clock.now = DOWN
+        assert breaker.look()
+        assert breaker.is_down
+        assert not breaker.may_start()
+
+    def test_it_comes_back_on_probation_and_goes_again_at_the_first_failure(self) -> None:
+        breaker, clock = made()
+        fail(breaker)
+        clock.now = DOWN
+        breaker.look()
+        rests = []
+        for _ in range(3):
+            rests.append(try_it(breaker, clock))
+            assert not breaker.is_down
+            breaker.failed("still", is_trial=True)
+            assert breaker.is_down
+        assert rests == [FIRST_REST_SECONDS, 2 * FIRST_REST_SECONDS, 4 * FIRST_REST_SECONDS]
+        try_it(breaker, clock)
+        breaker.answered()
+        assert breaker.is_closed
+
+    def test_a_dead_one_rests_until_the_probe_finds_it(self) -> None:
+        breaker, clock = made()
+        fail(breaker)
+        breaker.died("refused")
+        clock.now = DOWN
+        assert breaker.look()
+        assert breaker.next_at == math.inf
+        breaker.lives()
+        assert not breaker.is_down
+        assert breaker.may_start()
