@@ -52,8 +52,8 @@ class Retries:
         """The runtime had the row and the connection ended without its answer."""
         self._note(Blame.UNCLEAR)
 
-    def after_status(self, status: int, headers: Mapping[str, str]) -> float | None:
-        """The runtime answered."""
+    def after_status(self, status: int | None, headers: Mapping[str, str]) -> float | None:
+        """The runtime answered. None: whatever the status was, the answer is the row's own."""
         if status in _BUSY:
             self._note(Blame.RUNTIME)
             self.retry_after = _asked_for(headers)

@@ -136,8 +136,8 @@ class OpenAICompatibleExecutor(BaseExecutor):
             else:
                 self._answered_at = time.monotonic()
                 reply = read(answer, request_id=str(request_id))
-                again = reply.status and not is_overflow(reply.status, reply.body)
-                delay = retries.after_status(reply.status, answer.headers) if again and reply.status else None
+                judged = reply.status is None or is_overflow(reply.status, reply.body)
+                delay = retries.after_status(None if judged else reply.status, answer.headers)
             if delay is None or time.monotonic() + delay >= limit.ends_at:
                 # An answer of the row's own is as it should be already: no copy for most rows.
                 if retries.blame is Blame.ROW:

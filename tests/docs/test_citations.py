@@ -81,7 +81,7 @@ def test_every_file_and_folder_that_a_page_names_exists() -> None:
 
 
 def test_every_test_that_a_page_names_exists() -> None:
-    defined = {name for _, text in sources() for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    defined = {name for _, text in sources() for name in re.findall(r"^ *def (test_\w+)", text, re.MULTILINE)}
     missing = [
         f"{page.relative_to(ROOT)}: {name}"
         for page in pages()
