@@ -1,14 +1,21 @@
 """A row's parameters on this worker: which of its runtimes take them, and leaving out what none takes (R-23)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+
+import structlog
 
 from app.domain.input_lines import parse_json
 from app.domain.members import members, without
-from app.domain.parameters import essential, keys_of, needed, refused
+from app.domain.parameters import NONE, essential, keys_of, needed, refused
 from app.domain.rows import Row
-from app.schemas.workers import MAX_ENDPOINTS, MAX_PARAMETER_NAME, MAX_PARAMETERS
+from app.schemas.workers import MAX_PARAMETER_NAME, MAX_PARAMETERS
 from executors.base import BaseExecutor
+
+log = structlog.get_logger("gpuyard.worker")
+
+Unsupported = Mapping[str, frozenset[str]]
+"""Parameters that a runtime does not take, by endpoint."""
 
 
 def asking(row: Row, *, may_drop: bool) -> Row:
@@ -20,12 +27,15 @@ def asking(row: Row, *, may_drop: bool) -> Row:
     return replace(row, parameters=names, may_drop=may_drop) if names else row
 
 
-def lacking(row: Row, unsupported: Collection[str]) -> frozenset[str] | None:
+def refusals(row: Row, unsupported: Unsupported) -> frozenset[str]:
+    """Give what a row asks for that a runtime does not take."""
+    return refused(unsupported.get(row.endpoint, NONE), row.endpoint, row.parameters) if row.parameters else NONE
+
+
+def lacking(row: Row, unsupported: Unsupported) -> frozenset[str] | None:
     """Give what would have to be left out of a row on a runtime; None when it may not run there at all."""
-    names = refused(unsupported, row.endpoint, row.parameters)
-    if names and (not row.may_drop or essential(row.endpoint, names)):
-        return None
-    return names
+    names = refusals(row, unsupported)
+    return None if names and (not row.may_drop or essential(row.endpoint, names)) else names
 
 
 def without_parameters(row: Row, names: Collection[str]) -> tuple[Row, tuple[str, ...]]:
@@ -38,11 +48,19 @@ def without_parameters(row: Row, names: Collection[str]) -> tuple[Row, tuple[str
     return kept, tuple(sorted(keys))
 
 
-def told(executor: BaseExecutor, endpoints: Collection[str]) -> dict[str, list[str]]:
-    """Give what the control plane is told of the parameters that a runtime does not take, by endpoint."""
-    found = {endpoint: executor.unsupported(endpoint) for endpoint in list(endpoints)[:MAX_ENDPOINTS]}
+def unsupported_by(executor: BaseExecutor, endpoints: Collection[str], before: Unsupported) -> Unsupported:
+    """Ask an executor what it does not take; `before` where it fails, as a third party's may."""
+    try:
+        return {endpoint: names for endpoint in endpoints if (names := frozenset(executor.unsupported(endpoint)))}
+    except Exception:
+        log.exception("runtime.parameters_unknown", runtime=executor.name)
+        return before
+
+
+def told(unsupported: Unsupported, endpoints: Collection[str]) -> dict[str, list[str]]:
+    """Give what the control plane is told of it, as far as the wire takes it."""
     return {
-        endpoint: [name for name in sorted(names) if len(name) <= MAX_PARAMETER_NAME][:MAX_PARAMETERS]
-        for endpoint, names in found.items()
-        if names
+        endpoint: [name for name in sorted(unsupported[endpoint]) if len(name) <= MAX_PARAMETER_NAME][:MAX_PARAMETERS]
+        for endpoint in endpoints
+        if endpoint in unsupported
     }

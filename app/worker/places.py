@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from app.domain.rows import Row
 from app.domain.runtimes import RuntimeFacts
 from app.worker.breaker import Breaker
+from app.worker.parameters import Unsupported
 from app.worker.units import Run, Unit
 from executors.base import BaseExecutor
 
@@ -12,12 +13,14 @@ from executors.base import BaseExecutor
 class Place:
     """Not thread-safe: `Runtimes.lock` guards it, but for reading `facts`."""
 
-    __slots__ = ("answered_at", "breaker", "executor", "facts", "lot", "reserved_for", "runs", "served")
+    __slots__ = ("answered_at", "breaker", "executor", "facts", "lot", "reserved_for", "runs", "served", "unsupported")
 
     def __init__(self, executor: BaseExecutor, breaker: Breaker) -> None:
         self.executor = executor
         self.breaker = breaker
         self.facts = RuntimeFacts(name=executor.name, kind=executor.kind, alive=False, reason="not looked at yet")
+        self.unsupported: Unsupported = {}
+        """As of its last probe."""
         self.runs: set[Run] = set()
         self.served = 0
         self.answered_at = float("-inf")

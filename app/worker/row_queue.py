@@ -58,7 +58,7 @@ class RowQueue:
                 return
             for unit, (route, lot) in grouped:
                 unit.lot = lot
-                now = self._runtimes.route(unit.row.model, unit.row.endpoint)
+                now = self._runtimes.route(unit.row)
                 if now is not route:
                     unit.lot = _lot(now, unit)
                 self._line(now).add(unit)
@@ -187,7 +187,7 @@ class RowQueue:
         Each of them is to be begun, and kept or taken back (`again`), like the first; the place is given back once.
         """
         with self._lock:
-            line = self._lines.get(self._runtimes.route(run.unit.row.model, run.unit.row.endpoint))
+            line = self._lines.get(self._runtimes.route(run.unit.row))
             if line is None or self._holds or run.is_alone or run.is_trial:
                 return []
             more = line.take_more(run, most, may_join)
@@ -252,7 +252,7 @@ class RowQueue:
         return best
 
     def _line_of(self, unit: Unit) -> Line:
-        return self._line(self._runtimes.route(unit.row.model, unit.row.endpoint))
+        return self._line(self._runtimes.route(unit.row))
 
     def _line(self, route: Route) -> Line:
         line = self._lines.get(route)
@@ -262,7 +262,7 @@ class RowQueue:
 
     def _group(self, unit: Unit) -> tuple[Route, Hashable]:
         with self._lock:
-            route = self._runtimes.route(unit.row.model, unit.row.endpoint)
+            route = self._runtimes.route(unit.row)
         return route, _lot(route, unit)
 
 

@@ -5,17 +5,19 @@ give that back and take the next.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
 
-from app.domain.rows import Reply, RowError, RowErrorCode
+from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts
-from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS, RuntimeInfo
+from app.schemas.workers import MAX_ENDPOINTS, MAX_MODEL_NAME, MAX_MODELS, RuntimeInfo
 from app.worker.breaker import Breaker
 from app.worker.clock import Clock
 from app.worker.lines import Route
+from app.worker.parameters import lacking, refusals, told, unsupported_by, without_parameters
 from app.worker.places import Place
 from app.worker.units import Run
 from app.worker.verdicts import Came, Evidence, Verdict, came, judge
@@ -52,7 +54,7 @@ class Runtimes:
         self.places = [Place(executor, Breaker(clock, down_seconds)) for executor in executors]
         self.on_trouble: Callable[[], None] = lambda: None
         """Called when a breaker or a pause begins or ends, with the lock held: it must only wake somebody."""
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes: dict[Hashable, Route] = {}
         self._ways: dict[tuple[tuple[Place, ...], bool], Route] = {}
         self._holds: dict[str, set[str]] = {}
         self._queues: list[Waiting] = []
@@ -67,14 +69,16 @@ class Runtimes:
             if troubled_only and before.alive and place.breaker.is_closed:
                 continue
             found = _probed(place.executor, before)
+            unsupported = unsupported_by(place.executor, found.endpoints, place.unsupported)
             with self.lock:
                 was_closed = place.breaker.is_closed
                 if found.alive:
                     place.breaker.lives()
                 else:
                     place.breaker.died(found.reason)
-                place.facts = found
-                if found != before or place.breaker.is_closed != was_closed:
+                is_new = found != before or unsupported != place.unsupported
+                place.facts, place.unsupported = found, unsupported
+                if is_new or place.breaker.is_closed != was_closed:
                     changed = True
                     self._changed()
                     self.on_trouble()
@@ -122,11 +126,12 @@ class Runtimes:
                 alive=facts.alive and not breaker.is_down,
                 reason=_reason(facts, breaker)[:500] or None,
                 models=_names(facts),
-                endpoints=list(facts.endpoints)[:32],
+                endpoints=list(facts.endpoints)[:MAX_ENDPOINTS],
                 slots=facts.slots,
                 version=facts.version[:100] if facts.version else None,
+                unsupported=told(place.unsupported, facts.endpoints[:MAX_ENDPOINTS]),
             )
-            for facts, breaker in [(place.facts, place.breaker) for place in self.places]
+            for place, facts, breaker in [(place, place.facts, place.breaker) for place in self.places]
         ]
 
     def close(self) -> None:
@@ -151,20 +156,18 @@ class Runtimes:
         for queue in self._queues:
             queue.wake()
 
-    def route(self, model: str, endpoint: str) -> Route:
-        """Give the way of such rows as the runtimes are now; the same one for all models that go it."""
-        route = self._routes.get((model, endpoint))
+    def route(self, row: Row) -> Route:
+        """Give the way of rows like this one as the runtimes are now; the same one for all rows that go it."""
+        kind = (row.model, row.endpoint, row.parameters, row.may_drop)
+        route = self._routes.get(kind)
         if route is None:
-            way = (
-                tuple(place for place in self.places if _knows(place.facts, model, endpoint)),
-                bool(self._holds.get(model)),
-            )
+            way = (_fitting(row, self._knowing(row)), bool(self._holds.get(row.model)))
             route = self._ways.get(way)
             if route is None:
                 route = self._ways[way] = Route(way[0], is_held=way[1])
             if len(self._routes) >= _MAX_ROUTES:
                 self._routes.clear()
-            self._routes[model, endpoint] = route
+            self._routes[kind] = route
         return route
 
     def hold(self, model: str, reason: str) -> None:
@@ -183,15 +186,16 @@ class Runtimes:
 
     def execute(self, run: Run, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Run a row on its place. Raises RowCancelled, and RuntimeGone when nobody can say who serves it."""
-        if run.place is not None:
-            reply = run.place.executor.execute(run.unit.row, timeout=timeout, cancelled=cancelled)
-            if not isinstance(reply, Reply):  # a third party's executor
-                raise TypeError(f"{run.place.facts.name} gave {type(reply).__name__} for a row's reply")
-            return reply
-        if not self.all_alive:
-            raise RuntimeGone(f"no runtime that is alive serves {run.unit.row.model}")
-        message = f"The model {run.unit.row.model!r} is not served here any more."
-        return Reply(error=RowError(RowErrorCode.MODEL_NOT_FOUND, message))
+        if run.place is None:
+            return self._unserved(run.unit.row)
+        lacks = lacking(run.unit.row, run.place.unsupported)
+        if lacks is None:  # since it got its place
+            return _refused(run.unit.row, [run.place])
+        row, dropped = without_parameters(run.unit.row, lacks)
+        reply = run.place.executor.execute(row, timeout=timeout, cancelled=cancelled)
+        if not isinstance(reply, Reply):  # a third party's executor
+            raise TypeError(f"{run.place.facts.name} gave {type(reply).__name__} for a row's reply")
+        return replace(reply, dropped=dropped) if dropped else reply
 
     def judge(self, run: Run, reply: Reply, *, timeout: float) -> Verdict:
         """Say what becomes of the row, and take note of what its end says about the runtime."""
@@ -217,6 +221,8 @@ class Runtimes:
         """Let the breakers do what time has brought, and wake lanes. True when something changed that others see."""
         with self.lock:
             changed = [place for place in self.places if place.breaker.look()]
+            if changed:
+                self._changed()
             self.wake()
         for place in changed:
             told = log.error if place.breaker.is_down else log.info
@@ -270,16 +276,31 @@ class Runtimes:
             log.warning("runtime.failing", runtime=place.facts.name, why=reason[:500])
         if was_closed or run.is_trial or was_down != place.breaker.is_down:
             self.on_trouble()
+        if was_down != place.breaker.is_down:
+            self._changed()
 
     def _answered(self, place: Place) -> None:
         with self.lock:
-            was_closed = place.breaker.is_closed
+            was_closed, was_down = place.breaker.is_closed, place.breaker.is_down
             place.breaker.answered()
+            if was_down:
+                self._changed()
             if not was_closed and place.breaker.is_closed:
                 log.info("runtime.answers_again", runtime=place.facts.name)
             if not was_closed:
                 self.on_trouble()
                 self.wake()
+
+    def _knowing(self, row: Row) -> tuple[Place, ...]:
+        return tuple(place for place in self.places if _knows(place.facts, row.model, row.endpoint))
+
+    def _unserved(self, row: Row) -> Reply:
+        if not self.all_alive:
+            raise RuntimeGone(f"no runtime that is alive serves {row.model}")
+        if knowing := self._knowing(row):
+            return _refused(row, knowing)
+        message = f"The model {row.model!r} is not served here any more."
+        return Reply(error=RowError(RowErrorCode.MODEL_NOT_FOUND, message))
 
     def _changed(self) -> None:
         self._routes.clear()
@@ -300,6 +321,23 @@ def _probed(executor: BaseExecutor, before: RuntimeFacts) -> RuntimeFacts:
             models=before.models,
             endpoints=before.endpoints,
         )
+
+
+def _fitting(row: Row, places: tuple[Place, ...]) -> tuple[Place, ...]:
+    """Choose the runtimes that take all a row asks for; where none of them is up, those that can do with less."""
+    if not row.parameters:
+        return places
+    lacks = {place: lacking(row, place.unsupported) for place in places}
+    whole = tuple(place for place in places if lacks[place] is not None and not lacks[place])
+    if not row.may_drop or any(place.facts.alive and not place.breaker.is_down for place in whole):
+        return whole
+    return tuple(place for place in places if lacks[place] is not None)
+
+
+def _refused(row: Row, places: Sequence[Place]) -> Reply:
+    names = frozenset[str]().union(*(refusals(row, place.unsupported) for place in places))
+    message = f"No runtime of this worker that serves {row.model!r} takes all of this: {', '.join(sorted(names))}"
+    return Reply(error=RowError(RowErrorCode.UNSUPPORTED_PARAMETER, message[:2000]))
 
 
 def _knows(facts: RuntimeFacts, model: str, endpoint: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from app.domain.parameters import unsupported
 from app.domain.rows import Row
 from app.schemas.workers import MAX_PARAMETER_NAME, MAX_PARAMETERS, RuntimeInfo
-from app.worker.parameters import asking, lacking, told, without_parameters
+from app.worker.parameters import asking, lacking, told, unsupported_by, without_parameters
 from executors.fakes import FakeExecutor
 from executors.settings import ExecutorSettings
 
@@ -37,14 +37,14 @@ def test_a_body_nested_too_deeply_for_us_is_the_runtimes_to_judge() -> None:
     ("kind", "lacks"), [("fake", set()), ("vllm", set()), ("ollama", {"n", "never_heard_of"}), ("mine", set())]
 )
 def test_a_runtime_lacks_what_its_kind_does_not_take(kind: str, lacks: set[str]) -> None:
-    assert lacking(row(may_drop=True), unsupported(kind, CHAT)) == lacks
-    assert lacking(row(), unsupported(kind, CHAT)) == (None if lacks else frozenset())
+    assert lacking(row(may_drop=True), {CHAT: unsupported(kind, CHAT)}) == lacks
+    assert lacking(row(), {CHAT: unsupported(kind, CHAT)}) == (None if lacks else frozenset())
 
 
 def test_what_a_row_is_about_keeps_it_from_a_runtime_whatever_may_be_dropped() -> None:
     tokens = row(b'{"model":"m","input":[1,2],"dimensions":3}', endpoint=EMBEDDINGS, may_drop=True)
-    assert lacking(tokens, {"dimensions"}) == {"dimensions"}
-    assert lacking(tokens, {"dimensions", "input.tokens"}) is None
+    assert lacking(tokens, {EMBEDDINGS: frozenset({"dimensions"})}) == {"dimensions"}
+    assert lacking(tokens, {EMBEDDINGS: frozenset({"dimensions", "input.tokens"})}) is None
 
 
 def test_only_what_the_runtime_lacks_is_left_out_and_the_rest_is_as_it_was_written() -> None:
@@ -72,8 +72,18 @@ def test_what_the_control_plane_is_told_fits_the_wire_whatever_an_executor_says(
             many = [f"p{number:04}" for number in range(MAX_PARAMETERS)]
             return frozenset(few or {"x" * (MAX_PARAMETER_NAME + 1), *many, "z"})
 
-    found = told(Picky(ExecutorSettings()), [CHAT, EMBEDDINGS])
+    endpoints = [CHAT, EMBEDDINGS]
+    found = told(unsupported_by(Picky(ExecutorSettings()), endpoints, {}), endpoints)
     assert found[CHAT] == ["n"]
     assert found[EMBEDDINGS] == [f"p{number:04}" for number in range(MAX_PARAMETERS)]
     RuntimeInfo(name="r", kind="k", alive=True, unsupported=found)
-    assert told(FakeExecutor(ExecutorSettings()), [CHAT]) == {}
+    assert told(unsupported_by(FakeExecutor(ExecutorSettings()), endpoints, {}), endpoints) == {}
+
+
+def test_an_executor_that_fails_to_say_is_taken_by_its_last_word() -> None:
+    class Broken(FakeExecutor):
+        def unsupported(self, endpoint: str) -> frozenset[str]:
+            raise OSError(endpoint)
+
+    before = {CHAT: frozenset({"n"})}
+    assert unsupported_by(Broken(ExecutorSettings()), [CHAT], before) == before
