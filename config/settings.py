@@ -140,6 +140,12 @@ class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, Pool
         (), description="URLs of the runtime's replicas (with or without /v1); a comma list in the environment."
     )
     runtime_api_key: SecretStr | None = Field(None, description="Key sent to the runtime.")
+    local_model: Path | None = Field(
+        None,
+        description="A GGUF file for the local runtime; its name without `.gguf` is the model's.",
+        json_schema_extra={"default": "the small model that `gpuyard model fetch` gets"},
+    )
+    local_embeddings: bool = Field(default=False, description="Let the local model answer `/v1/embeddings` too.")
     max_concurrent_prompts: Literal["auto"] | PositiveInt = Field(
         "auto", description="Prompts in flight at the runtimes; auto starts at 8 and follows what they bear."
     )

@@ -31,3 +31,4 @@ class ExecutorSettings:
     model_path: Path | None = None
     local_slots: int = 4
     local_context_tokens: int = 8192
+    local_embeddings: bool = False

@@ -74,6 +74,7 @@ def check_runtimes() -> list[Finding]:
         urls=settings.runtime_url,
         api_key=settings.runtime_api_key.get_secret_value() if settings.runtime_api_key else None,
         probe_seconds=PROBE_SECONDS,
+        model_path=settings.local_model,
     )
 
     def look() -> None:

@@ -103,4 +103,6 @@ def _for_executors(settings: WorkerSettings) -> ExecutorSettings:
         ollama_num_parallel=settings.ollama_num_parallel,
         ollama_truncate=settings.ollama_truncate,
         model_load_seconds=settings.model_load_seconds,
+        model_path=settings.local_model,
+        local_embeddings=settings.local_embeddings,
     )

@@ -68,7 +68,8 @@ class LocalExecutor(OpenAICompatibleExecutor):
             self._lacks = frozenset(
                 name for cap in _NEEDS_TEMPLATE if not caps.get(cap) for name in _NEEDS_TEMPLATE[cap]
             )
-        return replace(facts, slots=self.settings.local_slots, endpoints=_ENDPOINTS)
+        endpoints = (*_ENDPOINTS, "/v1/embeddings") if self.settings.local_embeddings else _ENDPOINTS
+        return replace(facts, slots=self.settings.local_slots, endpoints=endpoints)
 
     def unsupported(self, endpoint: str) -> frozenset[str]:
         """Add what the model's chat template has no place for."""
@@ -84,6 +85,14 @@ class LocalExecutor(OpenAICompatibleExecutor):
             if self._client is None and self._child is not None:
                 self._client = self._connect_to(self._child.url())
             return super().client()
+
+    @property
+    def server_url(self) -> str:
+        """Where the child listens, for who wants to talk to it. Raises Unreachable while it does not."""
+        with self._lock:
+            if self._child is None:
+                raise Unreachable("the local model: llama.cpp does not run")
+            return self._child.url()
 
     def close(self) -> None:
         """Cut the connections and end the child."""
@@ -107,7 +116,9 @@ class LocalExecutor(OpenAICompatibleExecutor):
 
     def _command(self) -> list[str]:
         numbers = (str(self.settings.local_slots), str(self.settings.local_context_tokens))
-        return [sys.executable, "-m", "executors.runtimes.local_server", str(self._model), self._alias, *numbers]
+        embeddings = "yes" if self.settings.local_embeddings else "no"
+        module = "executors.runtimes.local_server"
+        return [sys.executable, "-m", module, str(self._model), self._alias, *numbers, embeddings]
 
 
 def find_model(settings: ExecutorSettings) -> tuple[Path, str]:

@@ -1,4 +1,4 @@
-"""The child process of LocalExecutor: `python -m executors.runtimes.local_server MODEL ALIAS SLOTS CONTEXT`.
+"""The child process of LocalExecutor: `python -m executors.runtimes.local_server MODEL ALIAS SLOTS CONTEXT EMBEDDINGS`.
 
 Serves one GGUF file with llama.cpp's own HTTP server on a free loopback port, writes that server's URL as one line
 to standard output, and ends when standard input does: the parent holds the other end and writes nothing, so any
@@ -15,8 +15,11 @@ _THREADS_FOR_HTTP = 32
 _ERRORS_ONLY = 1
 
 
-def main(model: str, alias: str, slots: str, context_tokens: str) -> None:
-    """Serve until standard input ends. The model may take long to load; the end is seen even then."""
+def main(model: str, alias: str, slots: str, context_tokens: str, embeddings: str) -> None:
+    """Serve until standard input ends. The model may take long to load; the end is seen even then.
+
+    `embeddings` is `yes` or `no`. A text is given the mean of its tokens' vectors, beside what else the model does.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import xllamacpp  # noqa: PLC0415 - only this child may pay for it, and only once it watches its parent
 
@@ -26,6 +29,10 @@ def main(model: str, alias: str, slots: str, context_tokens: str) -> None:
     params.n_parallel = int(slots)
     params.n_ctx = int(context_tokens)
     params.n_threads_http = _THREADS_FOR_HTTP
+    if embeddings == "yes":
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        params.n_ubatch = params.n_batch  # a text is worked on in one piece, and may be no longer than it
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.verbosity = _ERRORS_ONLY

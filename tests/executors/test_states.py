@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.domain.rows import Reply, RowErrorCode
+from app.domain.rows import Blame, Reply, RowErrorCode
 from executors.cancellation import CancelToken, RowCancelled
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
@@ -109,6 +109,30 @@ def test_models_are_listed_once_and_again_when_something_happened(
     assert runtime.stats()["asked"]["/v1/models"] == 4
 
 
+# --- models
+
+
+def test_another_model_behind_the_same_url_gets_no_row_of_the_old_one(runtime_server: Start, connect: Connect) -> None:
+    runtime = runtime_server("--like", "llama-server", "--models", "old")
+    executor = connect(runtime)
+    assert executor.probe().serves(model="old", endpoint="/v1/chat/completions")
+    assert run(executor, chat_row(model="old")).ok
+    runtime.post("/become/new")
+    reply = run(executor, chat_row(model="old"))
+    assert reply.error is not None
+    assert (reply.error.code, reply.blame) == (RowErrorCode.RUNTIME_UNAVAILABLE, Blame.RUNTIME)
+    assert not executor.probe().serves(model="old", endpoint="/v1/chat/completions")
+    assert run(executor, chat_row(model="new")).ok
+
+
+def test_a_runtime_may_call_its_model_as_it_likes(mock: RuntimeProcess, vllm: VLLMExecutor) -> None:
+    vllm.probe()
+    for _ in range(5):
+        reply = run(vllm, chat_row(user='raw={"model": "/models/mock.gguf", "choices": [{}]}'))
+        assert reply.ok
+    assert mock.stats()["asked"]["/v1/models"] == 2
+
+
 # --- many rows at once
 
 
@@ -157,11 +181,12 @@ def test_a_server_whose_threads_are_all_taken_by_rows_is_busy_not_dead(runtime_s
         rows = [pool.submit(cut) for _ in range(12)]
         runtime.wait_for(lambda stats: stats["in_flight"] == 12)
         start = time.monotonic()
-        assert executor.probe() == before
-        assert time.monotonic() - start < 1
+        facts, seconds = executor.probe(), time.monotonic() - start
         token.cancel()
         for row in rows:
             row.result(10)
+    assert facts == before
+    assert seconds < 1
     runtime.wait_for(lambda stats: stats["in_flight"] == 0)
     assert executor.probe() == before
 

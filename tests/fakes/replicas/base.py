@@ -64,6 +64,9 @@ class Replica(Server):
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         self.stats.asked[path] += 1
+        if path.startswith("/become/"):
+            self.models = [path.removeprefix("/become/")]
+            return Answer.of({})
         if path == "/finish-loading":
             self.loaded = True
             return Answer.of({})
