@@ -68,14 +68,15 @@ class Served:
         self.yard.store.clock_shift += timedelta(**delta)
 
 
-def rows(count: int, *, model: str = "m", endpoint: str = "/v1/chat/completions") -> bytes:
-    """An input file of a batch."""
+def rows(count: int, *models: str, model: str = "m", endpoint: str = "/v1/chat/completions") -> bytes:
+    """An input file of a batch; its rows take turns with `models`."""
+    names = models or (model,)
     lines = [
         {
             "custom_id": f"row-{number}",
             "method": "POST",
             "url": endpoint,
-            "body": {"model": model, "messages": [{"role": "user", "content": str(number)}]},
+            "body": {"model": names[number % len(names)], "messages": [{"role": "user", "content": str(number)}]},
         }
         for number in range(count)
     ]

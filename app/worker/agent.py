@@ -28,6 +28,8 @@ from app.worker.kit import Kit
 from app.worker.loop import Loop
 from app.worker.opening import introduce, open_parts
 from app.worker.probes import Probes
+from app.worker.pull_reports import PullReports
+from app.worker.puller import Puller
 from app.worker.selfstop import SelfStop
 from app.worker.shares import Shares
 from app.worker.spool_sender import SpoolSender
@@ -102,6 +104,10 @@ class Agent:
         self.name = welcome.name
         self._worker_id = welcome.worker_id
         self._held = HeldLeases(clock, welcome.timing.self_stop_seconds)
+        reports = PullReports(
+            self._own.plane, welcome.worker_id, self._own.state.boot_id, clock, on_dismissed=self._dismissed
+        )
+        self._puller = Puller(self._own.runtimes, clock, report=reports.note, on_change=self._runtimes_changed)
         kit = Kit(
             plane=self._own.plane,
             worker_id=welcome.worker_id,
@@ -110,6 +116,7 @@ class Agent:
             spool=self._own.spool,
             permits=self._own.permits,
             runtimes=self._own.runtimes,
+            puller=self._puller,
             clock=clock,
             row_timeout_seconds=settings.row_timeout_seconds,
             segment_seconds=welcome.segment_seconds,
@@ -144,6 +151,7 @@ class Agent:
             self._probes,
             Trials(self._own.runtimes, self._shares, clock, on_change=self._runtimes_changed),
             self._sender,
+            reports,
         ]
 
     # --- what others ask of it
@@ -196,7 +204,7 @@ class Agent:
         return Beat(
             boot_id=self._own.state.boot_id,
             phase=self.phase,
-            activity=Activity.BUSY if self._shares.all() else Activity.IDLE,
+            activity=self._activity(),
             current_invocations=len(listing.leases),
             leases=listing.leases,
             unstarted=listing.unstarted,
@@ -204,6 +212,11 @@ class Agent:
             sample=self._own.sampler.latest,
             runtimes=self._own.runtimes.infos() if with_facts else None,
         )
+
+    def _activity(self) -> Activity:
+        if self._puller.is_active:
+            return Activity.DOWNLOADING_MODEL
+        return Activity.BUSY if self._shares.all() else Activity.IDLE
 
     def _answered(self, answer: HeartbeatAnswer) -> None:
         if answer.next_segment_seconds is not None:
@@ -266,6 +279,7 @@ class Agent:
             if self._ended.is_set():
                 return
             self._shares.wait_none(0.0 if reason else self._settings.kill_after_seconds)
+            self._puller.close()
             self._probes.stop()
             self._sender.stop()
             if reason is not None:

@@ -8,6 +8,7 @@ from app.client.errors import Dismissed
 from app.worker.clock import Clock
 from app.worker.held import HeldLeases
 from app.worker.permits import Permits
+from app.worker.puller import Puller
 from app.worker.runtimes import Runtimes
 from app.worker.spool import Spool
 
@@ -27,6 +28,7 @@ class Kit:
     spool: Spool
     permits: Permits
     runtimes: Runtimes
+    puller: Puller
     clock: Clock
     row_timeout_seconds: float
     segment_seconds: float

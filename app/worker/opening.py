@@ -54,7 +54,7 @@ def open_parts(
     sampler = Sampler(state.path)
     sampler.start()
     closing.callback(sampler.stop)
-    runtimes = Runtimes(found, clock, down_seconds=settings.runtime_down_seconds)
+    runtimes = Runtimes(found, clock, down_seconds=settings.runtime_down_seconds, pull_models=settings.pull_models)
     closing.callback(runtimes.close)
     runtimes.probe()
     permits = Permits(1)

@@ -13,14 +13,27 @@ from executors.base import BaseExecutor
 class Place:
     """Not thread-safe: `Runtimes.lock` guards it, but for reading `facts`."""
 
-    __slots__ = ("answered_at", "breaker", "executor", "facts", "lot", "reserved_for", "runs", "served", "unsupported")
+    __slots__ = (
+        "answered_at",
+        "breaker",
+        "executor",
+        "facts",
+        "fetches",
+        "lot",
+        "reserved_for",
+        "runs",
+        "served",
+        "unsupported",
+    )
 
-    def __init__(self, executor: BaseExecutor, breaker: Breaker) -> None:
+    def __init__(self, executor: BaseExecutor, breaker: Breaker, *, fetches: bool = False) -> None:
         self.executor = executor
         self.breaker = breaker
         self.facts = RuntimeFacts(name=executor.name, kind=executor.kind, alive=False, reason="not looked at yet")
         self.unsupported: Unsupported = {}
         """As of its last probe."""
+        self.fetches = fetches
+        """Whether it may be asked for models that it lacks."""
         self.runs: set[Run] = set()
         self.served = 0
         self.answered_at = float("-inf")

@@ -17,6 +17,7 @@ from app.schemas.workers import MAX_ENDPOINTS, MAX_MODEL_NAME, MAX_MODELS, Runti
 from app.worker.breaker import Breaker
 from app.worker.clock import Clock
 from app.worker.lines import Route
+from app.worker.looks import Looks
 from app.worker.parameters import lacking, refusals, told, unsupported_by, without_parameters
 from app.worker.places import Place
 from app.worker.units import Run
@@ -48,10 +49,21 @@ class Waiting(Protocol):
 class Runtimes:
     """Executors, each with its place. Thread-safe."""
 
-    def __init__(self, executors: Sequence[BaseExecutor], clock: Clock, *, down_seconds: float = DOWN_SECONDS) -> None:
+    def __init__(
+        self,
+        executors: Sequence[BaseExecutor],
+        clock: Clock,
+        *,
+        down_seconds: float = DOWN_SECONDS,
+        pull_models: bool = False,
+    ) -> None:
         self.lock = threading.Lock()
         self.clock = clock
-        self.places = [Place(executor, Breaker(clock, down_seconds)) for executor in executors]
+        self.places = [
+            Place(executor, Breaker(clock, down_seconds), fetches=pull_models and executor.pulls)
+            for executor in executors
+        ]
+        self._looks = Looks(self._note)
         self.on_trouble: Callable[[], None] = lambda: None
         """Called when a breaker or a pause begins or ends, with the lock held: it must only wake somebody."""
         self._routes: dict[Hashable, Route] = {}
@@ -63,28 +75,14 @@ class Runtimes:
 
     def probe(self, *, troubled_only: bool = False) -> bool:
         """Look at the runtimes. True when something changed. Slow: for the probes' own thread."""
-        changed = False
-        for place in self.places:
-            before = place.facts
-            if troubled_only and before.alive and place.breaker.is_closed:
-                continue
-            found = _probed(place.executor, before)
-            unsupported = unsupported_by(place.executor, found.endpoints, place.unsupported)
-            with self.lock:
-                was_closed = place.breaker.is_closed
-                if found.alive:
-                    place.breaker.lives()
-                else:
-                    place.breaker.died(found.reason)
-                is_new = found != before or unsupported != place.unsupported
-                place.facts, place.unsupported = found, unsupported
-                if is_new or place.breaker.is_closed != was_closed:
-                    changed = True
-                    self._changed()
-                    self.on_trouble()
-            if found != before:
-                log.info("runtime.changed", runtime=found.name, alive=found.alive, reason=found.reason or None)
-        return changed
+        wanted = [
+            place for place in self.places if not (troubled_only and place.facts.alive and place.breaker.is_closed)
+        ]
+        return self._looks.look_at(wanted)
+
+    def look_now(self, place: Place) -> RuntimeFacts:
+        """Look at one runtime now, in this thread."""
+        return self._looks.look_now(place)
 
     @property
     def any_alive(self) -> bool:
@@ -130,6 +128,7 @@ class Runtimes:
                 slots=facts.slots,
                 version=facts.version[:100] if facts.version else None,
                 unsupported=told(place.unsupported, facts.endpoints[:MAX_ENDPOINTS]),
+                pulls=place.fetches,
             )
             for place, facts, breaker in [(place, place.facts, place.breaker) for place in self.places]
         ]
@@ -235,6 +234,23 @@ class Runtimes:
         with self.lock:
             return min((place.breaker.next_at for place in self.places), default=float("inf"))
 
+    def _note(self, place: Place, found: RuntimeFacts) -> bool:
+        unsupported = unsupported_by(place.executor, found.endpoints, place.unsupported)
+        with self.lock:
+            before, was_closed = place.facts, place.breaker.is_closed
+            if found.alive:
+                place.breaker.lives()
+            else:
+                place.breaker.died(found.reason)
+            is_new = found != before or unsupported != place.unsupported or place.breaker.is_closed != was_closed
+            place.facts, place.unsupported = found, unsupported
+            if is_new:
+                self._changed()
+                self.on_trouble()
+        if found != before:
+            log.info("runtime.changed", runtime=found.name, alive=found.alive, reason=found.reason or None)
+        return is_new
+
     def _judge(self, run: Run, place: Place, what: Came, reply: Reply, timeout: float) -> Verdict:
         unit, breaker, now = run.unit, place.breaker, self.clock()
         others_hang = what is Came.SILENCE and place.others_hang(run, now, timeout)
@@ -306,21 +322,6 @@ class Runtimes:
         self._routes.clear()
         for queue in self._queues:
             queue.reroute()
-
-
-def _probed(executor: BaseExecutor, before: RuntimeFacts) -> RuntimeFacts:
-    try:
-        return executor.probe()
-    except Exception as error:  # a third party's executor; its runtime counts as down, the worker goes on
-        log.exception("runtime.probe_failed", runtime=executor.name)
-        return RuntimeFacts(
-            name=before.name,
-            kind=before.kind,
-            alive=False,
-            reason=f"the probe failed: {type(error).__name__}: {error}",
-            models=before.models,
-            endpoints=before.endpoints,
-        )
 
 
 def _fitting(row: Row, places: tuple[Place, ...]) -> tuple[Place, ...]:

@@ -17,6 +17,7 @@ from app.worker.backlog import Backlog
 from app.worker.claims import Claimed, claim
 from app.worker.gate import Permit
 from app.worker.kit import Kit
+from app.worker.parking import Parking
 from app.worker.prompt_pool import PromptPool
 from app.worker.rate import RateMeter
 from app.worker.row_queue import RowQueue
@@ -43,6 +44,7 @@ class Share:
         self._kit = kit
         self._permit = permit
         self._rows = RowQueue(kit.runtimes)
+        self._parked = Parking(kit.puller, batch.endpoint, self._queue_now)
         self._backlog = Backlog(self._rows)
         self._rate = RateMeter(kit.clock)
         self._settler = Settler(kit, batch.id, self._backlog, self._rate)
@@ -145,6 +147,13 @@ class Share:
                 shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
     def _queue(self, shard: Shard, rows: list[Row]) -> None:
+        self._queue_now(shard, self._parked.sort_out(shard, rows))
+        if len(self._parked) and not len(self._rows):
+            # Nothing of it may start for now: the next batch need not wait for this one's model.
+            self._permit.all_started()
+            self._kit.ring()
+
+    def _queue_now(self, shard: Shard, rows: list[Row]) -> None:
         self._rows.put([Unit(shard, row) for row in rows])
         if not shard.is_open:
             self._forget(shard)
@@ -154,8 +163,9 @@ class Share:
         while self._claims_on:
             wanted = max(self._kit.permits.limit, math.ceil(AHEAD_SECONDS * self._rate.per_second()))
             self._rows.wait_low(wanted // 2, LOOK_SECONDS)
-            waiting = self._rows.ready
+            waiting = self._rows.ready + len(self._parked)
             if waiting > wanted // 2 or not self._claims_on:
+                self._parked.wait(LOOK_SECONDS)
                 continue
             if self._kit.runtimes.all_broken or len(self._rows) > wanted + MAX_WAITING:
                 if not self._settler.shards():
@@ -179,8 +189,9 @@ class Share:
             self._take(claimed)
 
     def _wait_until_started(self) -> None:
-        while len(self._rows):
+        while len(self._rows) or len(self._parked):
             self._rows.wait_low(0, LOOK_SECONDS)
+            self._parked.wait(LOOK_SECONDS)
 
     def _on_shard(self, shard: Shard) -> None:
         """A shard is settled, or left: its rows are nobody's any more, and there may be something to bring home."""
@@ -191,6 +202,7 @@ class Share:
             self._settler.wake()  # the last rows of the batch here: do not wait for the next segment
 
     def _forget(self, shard: Shard) -> None:
+        self._parked.forget(shard)
         self._rows.discard(lambda unit: unit.shard is shard)
 
     # --- a lane, for each row
