@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from app.worker.agent import Agent
 from config.settings import WorkerSettings
+from executors.base import BaseExecutor
 from tests.databases import Databases
 from tests.fakes.steered_executor import SteeredExecutor
 from tests.hands import do_control_work
@@ -39,10 +40,10 @@ def served(sqlite_databases: Databases, tmp_path: Path) -> Iterator[Served]:
 @pytest.fixture
 def start_worker(served: Served, tmp_path: Path) -> Iterator[StartWorker]:
     """Start workers by name, each with a runtime of its own; all leave at the end."""
-    started: list[tuple[Agent, SteeredExecutor]] = []
+    started: list[tuple[Agent, BaseExecutor]] = []
     key = SecretStr(served.key("worker"))
 
-    def start(name: str, runtime: SteeredExecutor, **settings: Any) -> Agent:
+    def start(name: str, runtime: BaseExecutor, **settings: Any) -> Agent:
         chosen = {
             "server_url": served.url,
             "api_key": key,
@@ -57,7 +58,8 @@ def start_worker(served: Served, tmp_path: Path) -> Iterator[StartWorker]:
 
     yield start
     for agent, runtime in started:
-        runtime.let_all()
+        if isinstance(runtime, SteeredExecutor):
+            runtime.let_all()
         agent.on_signal()
         assert agent.join(20)
 
