@@ -72,8 +72,15 @@ def sdk(served: Served) -> Iterator[OpenAI]:
 
 def submit(sdk: OpenAI, served: Served, count: int, *models: str) -> Batch:
     """Send a batch of `count` rows that take turns with the models, and have it validated."""
-    file = sdk.files.create(file=("in.jsonl", rows(count, *(models or ("fake",)))), purpose="batch")
-    batch = sdk.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    return submit_content(sdk, served, rows(count, *(models or ("fake",))))
+
+
+def submit_content(sdk: OpenAI, served: Served, content: bytes, **ours: Any) -> Batch:
+    """Send a batch of these rows, with gpuyard's own arguments, and have it validated."""
+    file = sdk.files.create(file=("in.jsonl", content), purpose="batch")
+    batch = sdk.batches.create(
+        input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", extra_body=ours
+    )
     do_control_work(served)
     return batch
 

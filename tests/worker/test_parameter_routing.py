@@ -13,27 +13,10 @@ from app.worker.row_queue import RowQueue
 from app.worker.runtimes import DOWN_SECONDS, RuntimeGone, Runtimes
 from app.worker.units import Unit
 from executors.cancellation import CancelToken
-from tests.fakes.steered_executor import SteeredExecutor
+from tests.worker.refusing import Refusing
 from tests.worker.units import ENDPOINT, ONE
 
 BODY = b'{"model":"fake","logit_bias":{"1":2},"n":2}'
-
-
-class Refusing(SteeredExecutor):
-    """Takes every parameter but some, and keeps the bodies it was given."""
-
-    def __init__(self, *refused: str) -> None:
-        super().__init__()
-        self.refused = frozenset(refused)
-        self.bodies: list[bytes] = []
-        self.let_all()
-
-    def unsupported(self, endpoint: str) -> frozenset[str]:
-        return self.refused if endpoint == ENDPOINT else frozenset()
-
-    def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
-        self.bodies.append(row.body)
-        return super().execute(row, timeout=timeout, cancelled=cancelled)
 
 
 def asked(*, may_drop: bool = False) -> Row:
@@ -126,6 +109,7 @@ def test_it_is_left_out_while_the_one_that_takes_it_is_down_by_its_rows() -> Non
     now = [0.0]
     picky, taking = Refusing("n"), Refusing()
     runtimes = probed(picky, taking, clock=lambda: now[0])
+    assert run(runtimes, asked(may_drop=True)).dropped == ()
     for _ in range(FAILURES):
         runtimes.places[1].breaker.failed("it hangs", is_trial=False)
     now[0] += DOWN_SECONDS + 1
