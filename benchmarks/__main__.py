@@ -1,6 +1,7 @@
 """`python -m benchmarks quick|standard|full|memory|scale|trial`: measure, judge, exit 1 when a target is missed."""
 
 import argparse
+import json
 import logging
 import sys
 import tempfile
@@ -20,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("what", choices=[*PLANS, "memory", "scale"])
     parser.add_argument("--rows", type=int, default=MILLION, help="of `memory`")
-    parser.add_argument("--batches", type=int, default=scale.LARGE.batches, help="of `scale`, 250 jobs each")
+    parser.add_argument("--batches", type=int, default=scale.LARGE.batches, help="of `scale`, 200 jobs each")
     parser.add_argument("--only", help="some measures, by name: " + ",".join([*MEASURES, OPERATIONS]))
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     asked = parser.parse_args()
@@ -42,8 +43,9 @@ def main() -> int:
 
 def run(asked: argparse.Namespace, report: Report, folder: Path) -> None:
     if asked.what == "scale":
-        workers = min(scale.LARGE.workers, asked.batches * scale.JOBS_A_BATCH // scale.LEASES_A_WORKER // 2)
-        findings, report.notes["scale"] = scale.scale(scale.Size(asked.batches, workers))
+        findings, sizes = scale.scale(scale.Size(asked.batches, scale.LARGE.idle))
+        report.notes["scale"] = [found.as_json() for found in sizes]
+        print(json.dumps(report.notes["scale"], indent=1))
         report.add(findings)
     elif asked.what == "memory":
         with Product(folder) as product:

@@ -6,7 +6,7 @@ Bounded reads through indexes only; never an aggregate over jobs (PROTOCOL 7).
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, func, literal, or_, tuple_, update
+from sqlalchemy import ColumnElement, exists, func, literal, or_, tuple_, union_all, update
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, Lease, Worker
@@ -21,31 +21,41 @@ _LIVE = sorted(LIVE)
 _CLAIMABLE = sorted(CLAIMABLE)
 
 
-def _waiting(now: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Give what makes a batch one that a worker may take a shard of."""
+def _waiting(now: datetime, states: Sequence[BatchState] = _CLAIMABLE) -> tuple[ColumnElement[bool], ...]:
+    """Give what makes a batch one that a worker may take a shard of, while it is in one of `states`."""
     has_work = exists().where(
         col(Job.batch_id) == col(Batch.id),
         col(Job.kind) == JobKind.SHARD,
         col(Job.state) == JobState.QUEUED,
         or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
     )
-    return col(Batch.state).in_(_CLAIMABLE), col(Batch.outcome).is_(None), col(Batch.expires_at) > now, has_work
+    in_state = col(Batch.state).in_(states) if len(states) > 1 else col(Batch.state) == states[0]
+    return in_state, col(Batch.outcome).is_(None), col(Batch.expires_at) > now, has_work
 
 
 def waiting_batches(
     session: Session, pool: str, now: datetime, limit: int = WINDOW, *, after: Batch | None = None
 ) -> Sequence[Batch]:
-    """Read batches of a pool that have a queued shard, those behind `after`: by rank, then deadline, then age."""
-    query = (
-        select(Batch)
-        .where(col(Batch.pool) == pool, *_waiting(now))
-        .order_by(col(Batch.rank), col(Batch.expires_at), col(Batch.seq))
-        .limit(limit)
-    )
+    """Read batches of a pool that have a queued shard, those behind `after`: by rank, then deadline, then age.
+
+    The first of each state come straight out of the index that holds this order within a state. Asked for both states
+    at once, the database looks at every batch of the pool and sorts.
+    """
+    order = (col(Batch.rank), col(Batch.expires_at), col(Batch.seq))
+    behind: tuple[ColumnElement[bool], ...] = ()
     if after is not None:
         place = tuple_(literal(after.rank), literal(after.expires_at, UtcMs), literal(after.seq))
-        query = query.where(tuple_(col(Batch.rank), col(Batch.expires_at), col(Batch.seq)) > place)
-    return session.exec(query).all()
+        behind = (tuple_(*order) > place,)
+    first = (
+        select(col(Batch.seq))
+        .where(col(Batch.pool) == pool, *_waiting(now, [state]), *behind)
+        .order_by(*order)
+        .limit(limit)
+        .subquery()
+        for state in _CLAIMABLE
+    )
+    either = union_all(*(select(found.c.seq) for found in first))
+    return session.exec(select(Batch).where(col(Batch.seq).in_(either)).order_by(*order).limit(limit)).all()
 
 
 def waiting_batch(session: Session, pool: str, batch_id: str, now: datetime) -> Batch | None:

@@ -28,22 +28,24 @@ from tests import yards
 from tests.cluster import Cluster
 from tests.migrated import migrate
 
-JOBS_A_BATCH = 250
+JOBS_A_BATCH = 200
+LEASES_A_BATCH = 4
 LEASES_A_WORKER = 2
+WORKERS_A_BATCH = LEASES_A_BATCH // LEASES_A_WORKER
 CLAIMS = 300
 WANT_ROWS = 8
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many of each. Every tenth worker holds nothing, so that fresh claims are there to be made."""
+    """So many batches, each with two workers on it, and so many workers that hold nothing."""
 
     batches: int
-    workers: int
+    idle: int
 
 
-SMALL = Size(batches=4, workers=20)
-LARGE = Size(batches=4000, workers=10_000)
+SMALL = Size(batches=5, idle=100)
+LARGE = Size(batches=5000, idle=500)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,15 @@ class Scale:
     fresh: list[float]
     running: list[float]
     sweeps: Mapping[str, float]
+    fill_seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        claims = {
+            f"{kind}_{name}_ms": round(at(found, part) * 1000, 2)
+            for kind, found in (("fresh", self.fresh), ("running", self.running))
+            for name, part in (("p50", 0.5), ("p99", 0.99))
+        }
+        return {"jobs": self.jobs, **claims, "sweeps_seconds": self.sweeps, "fill_seconds": self.fill_seconds}
 
 
 def scale(large: Size = LARGE) -> tuple[list[Finding], list[Scale]]:
@@ -78,7 +89,9 @@ def _measured(cluster: Cluster, size: Size) -> Scale:
     try:
         with tempfile.TemporaryDirectory() as folder:
             yard = yards.new_yard(store, Path(folder))
+            began = time.perf_counter()
             workers = _fill(yard, size)
+            filled = time.perf_counter() - began
             chance = random.Random(13)
             fresh = [
                 _claim(yard, worker, None) for worker in chance.sample(workers.idle, min(CLAIMS, len(workers.idle)))
@@ -86,7 +99,7 @@ def _measured(cluster: Cluster, size: Size) -> Scale:
             busy = chance.choices(workers.busy, k=CLAIMS)
             running = [_claim(yard, worker, batch) for worker, batch in busy]
             sweeps = {name: _timed(lambda sweep=sweep: sweep(yard, LIMIT)) for name, sweep in SWEEPS.items()}
-            return Scale(size.batches * JOBS_A_BATCH, fresh, running, sweeps)
+            return Scale(size.batches * JOBS_A_BATCH, fresh, running, sweeps, filled)
     finally:
         store.close()
 
@@ -102,17 +115,16 @@ def _fill(yard: Yard, size: Size) -> _Workers:
     machine = yards.Machine(yard)
     machine.hello()
     machine.beat()
-    machine.claim(want=1)
+    machine.claim(want=1)  # one shard: the lease that is copied
     with yard.store.begin() as session:
         template = _Template(session, batch_id, machine.id)
         template.copy(size)
     for table in ("batch", "job", "worker", "lease"):
         with yard.store.begin() as session:
             session.execute(text(f"ANALYZE {table}"))  # what autovacuum does within a minute
-    busy = range(size.workers // 10, size.workers)
     return _Workers(
-        idle=[f"w{n}" for n in range(1, size.workers // 10)],
-        busy=[(f"w{n}", f"b{n * LEASES_A_WORKER // JOBS_A_BATCH}") for n in busy],
+        idle=[f"w{n}" for n in range(size.batches * WORKERS_A_BATCH, size.batches * WORKERS_A_BATCH + size.idle)],
+        busy=[(f"w{n}", f"b{n // WORKERS_A_BATCH}") for n in range(size.batches * WORKERS_A_BATCH)],
     )
 
 
@@ -125,47 +137,21 @@ class _Template:
         self._worker = worker_id
 
     def copy(self, size: Size) -> None:
-        held = (size.workers - size.workers // 10) * LEASES_A_WORKER
-        first_held = size.workers // 10 * LEASES_A_WORKER
-        place = f"(n.n * {JOBS_A_BATCH} + t.number)"
-        is_held = f"{place} >= {first_held} AND {place} < {first_held + held}"
-        in_batch = f"least({JOBS_A_BATCH}, greatest(0, {first_held + held} - n.n * {JOBS_A_BATCH}))"
-        self._insert(
-            Batch,
-            size.batches,
-            f"t.id = '{self._batch}'",
-            {
-                "id": "'b' || n.n",
-                "live": in_batch,
-                "state": f"CASE WHEN {in_batch} > 0 THEN 'in_progress' ELSE 'validated' END",
-                "open_jobs": str(JOBS_A_BATCH),
-            },
-        )
-        self._insert(
-            Job,
-            size.batches,
-            f"t.batch_id = '{self._batch}' AND t.kind = 'shard'",
-            {"batch_id": "'b' || n.n", "state": f"CASE WHEN {is_held} THEN 'leased' ELSE 'queued' END"},
-        )
-        self._insert(
-            Worker,
-            size.workers,
-            f"t.id = '{self._worker}'",
-            {"id": "'w' || n.n", "name": "'w' || n.n", "install_id": "'i' || n.n"},
-        )
-        lease = f"SELECT min(id) FROM lease WHERE worker_id = '{self._worker}'"
-        columns = self._columns(
-            Lease,
-            {
-                "job_id": "j.id",
-                "batch_id": "j.batch_id",
-                "worker_id": f"'w' || ((substr(j.batch_id, 2)::int * {JOBS_A_BATCH} + j.number) / {LEASES_A_WORKER})",
-            },
-        )
+        batch = {"id": "'b' || n.n", "live": str(LEASES_A_BATCH), "state": "'in_progress'"}
+        self._insert(Batch, size.batches, f"t.id = '{self._batch}'", batch)
+        held = f"CASE WHEN t.number < {LEASES_A_BATCH} THEN 'leased' ELSE 'queued' END"
+        job = {"batch_id": "'b' || n.n", "state": held, "done_rows": "''"}
+        self._insert(Job, size.batches, f"t.batch_id = '{self._batch}' AND t.kind = 'shard'", job)
+        worker = {"id": "'w' || n.n", "name": "'w' || n.n", "install_id": "'i' || n.n"}
+        count = size.batches * WORKERS_A_BATCH + size.idle
+        self._insert(Worker, count, f"t.id = '{self._worker}'", worker)
+        place = f"substr(j.batch_id, 2)::int * {LEASES_A_BATCH} + j.number"
+        lease = {"job_id": "j.id", "batch_id": "j.batch_id", "worker_id": f"'w' || (({place}) / {LEASES_A_WORKER})"}
+        columns = self._columns(Lease, lease)
         self._session.execute(
             text(
                 f"INSERT INTO lease ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM lease t, job j "
-                f"WHERE t.id = ({lease}) AND j.state = 'leased' AND j.batch_id <> '{self._batch}'"
+                f"WHERE t.worker_id = '{self._worker}' AND j.state = 'leased' AND j.batch_id <> '{self._batch}'"
             )
         )
 
