@@ -66,6 +66,11 @@ def broken(says: str) -> Comes:
     return Comes(None, says, code=RowErrorCode.INTERNAL_ERROR)
 
 
+def not_served() -> Comes:
+    """An answer of another model than was asked for."""
+    return Comes(None, "does not serve", code=RowErrorCode.RUNTIME_UNAVAILABLE, blame=Blame.RUNTIME)
+
+
 def timed_out() -> Comes:
     """No answer: the row's own time-out ends it."""
     return Comes(None, "no answer within", code=RowErrorCode.REQUEST_TIMEOUT)
@@ -118,8 +123,9 @@ FUNCTION = {"type": "function", "function": {"name": "look", "parameters": {"typ
 ROWS: Cells = {
     "a model it does not serve": (
         asked(model="nope-1"),
-        # Two of four answer with whatever they have: such rows never get here, see test_runtimes in tests/worker.
-        each(refused(404, "does not exist"), ignored(), ok('"nope-1"'), refused(400, "pinned to")),
+        # Two of four answer with whatever they have. A worker sends such rows to no runtime that does not list the model;
+        # here they were sent, and llama-server gives itself away by the name that it answers with.
+        each(refused(404, "does not exist"), not_served(), ok('"nope-1"'), refused(400, "pinned to")),
     ),
     "no model at all": (without_model, each(ok(), ok(), ok(), ok())),
     "a prompt beyond the context": (
