@@ -123,8 +123,8 @@ FUNCTION = {"type": "function", "function": {"name": "look", "parameters": {"typ
 ROWS: Cells = {
     "a model it does not serve": (
         asked(model="nope-1"),
-        # Two of four answer with whatever they have. A worker sends such rows to no runtime that does not list the model;
-        # here they were sent, and llama-server gives itself away by the name that it answers with.
+        # Two of four answer with whatever they have. A worker sends them no such row (test_unlisted_models). Here they
+        # get it, and llama-server gives itself away by the name that it answers with.
         each(refused(404, "does not exist"), not_served(), ok('"nope-1"'), refused(400, "pinned to")),
     ),
     "no model at all": (without_model, each(ok(), ok(), ok(), ok())),

@@ -1,90 +1,35 @@
 """Every executor keeps the promises of BaseExecutor (AR-03 to AR-07, B-13, B-14)."""
 
 import json
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from app.domain.rows import Reply, Row, RowErrorCode
-from executors.base import BaseExecutor
+from app.domain.rows import Blame, RowErrorCode
 from executors.cancellation import CancelToken, RowCancelled
-from executors.fakes import FakeExecutor
-from executors.runtimes.local import MODEL_ALIAS, LocalExecutor
-from executors.runtimes.ollama import OllamaExecutor
-from executors.runtimes.vllm import VLLMExecutor
-from executors.settings import ExecutorSettings
-from tests.executors.running import chat_row, run
-from tests.fakes.ollama_process import start_ollama
-from tests.fakes.runtime_process import RuntimeProcess, start_runtime
+from tests.executors.rigs import Rig, fake, mocked, own, real
+from tests.executors.running import run
 
-SETTINGS = ExecutorSettings()
+OWN = os.environ.get("CONFORMANCE_RIG")
 
 
-@dataclass
-class Rig:
-    """One executor, a row it answers at once and a row that takes far longer than a test."""
-
-    executor: BaseExecutor
-    quick: Callable[[], Row]
-    slow: Callable[[], Row]
-    echoes: bool = True
-    die: Callable[[], None] | None = None
-    slow_executor: BaseExecutor | None = None
-
-    def run_slow(self, *, timeout: float, cancelled: CancelToken | None = None) -> Reply:
-        return run(self.slow_executor or self.executor, self.slow(), timeout=timeout, cancelled=cancelled)
-
-
-def hanging_row() -> Row:
-    return chat_row(user="hang=1")
-
-
-def _served(
-    kind: type[OllamaExecutor | VLLMExecutor], runtime: RuntimeProcess, slow: Callable[[], Row] = hanging_row
-) -> Rig:
-    return Rig(
-        executor=kind(SETTINGS, runtime.url),
-        quick=chat_row,
-        slow=slow,
-        die=runtime.kill,
-    )
-
-
-@pytest.fixture(params=["vllm", "ollama", "llama-server", "local", "fake"])
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    folder = request.getfixturevalue("tmp_path")
-    runtime = None
-    if request.param in {"local", "llama-server"}:
-        local: LocalExecutor = request.getfixturevalue("local_executor")
-        made = Rig(
-            # llama.cpp's own server is an OpenAI server like any other, to who has its URL.
-            executor=local if request.param == "local" else VLLMExecutor(SETTINGS, local.server_url),
-            quick=lambda: chat_row(model=MODEL_ALIAS, max_tokens=4),
-            slow=lambda: chat_row("Count to a million.", model=MODEL_ALIAS, max_tokens=1500, ignore_eos=True),
-            echoes=False,
-        )
+@pytest.fixture(params=["own"] if OWN else ["vllm", "ollama", "llama-server", "local", "fake"])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    if OWN:
+        made = own(OWN)
+    elif request.param in {"local", "llama-server"}:
+        made = real(request.getfixturevalue("local_executor"), over_http=request.param == "llama-server")
     elif request.param == "fake":
-        made = Rig(
-            executor=FakeExecutor(SETTINGS),
-            quick=lambda: chat_row(model="fake"),
-            slow=lambda: chat_row(model="fake"),
-            slow_executor=FakeExecutor(SETTINGS, "fake:?hang_every=1"),
-        )
-    elif request.param == "ollama":
-        runtime = start_ollama(folder, "--parallel", 4)
-        made = _served(OllamaExecutor, runtime, slow=lambda: chat_row("{{hang}}"))
+        made = fake()
     else:
-        runtime = start_runtime(folder)
-        made = _served(VLLMExecutor, runtime)
-    yield made
-    if request.param != "local":
-        made.executor.close()
-    if runtime:
-        runtime.kill()
+        made = mocked(request.param, tmp_path)
+    with made as found:
+        yield found
 
 
 def test_a_probe_tells_models_endpoints_and_that_it_lives(rig: Rig) -> None:
@@ -148,28 +93,25 @@ def test_a_row_cancelled_before_it_starts_never_runs(rig: Rig) -> None:
 
 
 def test_after_close_rows_fail_at_once_and_closing_again_is_nothing(rig: Rig) -> None:
-    if isinstance(rig.executor, LocalExecutor):
-        rig.executor = LocalExecutor(SETTINGS)  # the other one is for the other tests
-    rig.executor.close()
-    rig.executor.close()
+    executor = rig.anew() if rig.anew else rig.executor
+    executor.close()
+    executor.close()
     start = time.monotonic()
-    reply = run(rig.executor, rig.quick(), timeout=30)
+    reply = run(executor, rig.quick(), timeout=30)
     assert reply.error is not None
-    assert reply.error.code is RowErrorCode.RUNTIME_UNAVAILABLE
+    assert (reply.error.code, reply.blame) == (RowErrorCode.RUNTIME_UNAVAILABLE, Blame.RUNTIME)
     assert time.monotonic() - start < 1
 
 
-@pytest.mark.parametrize("rig", ["vllm", "ollama", "fake"], indirect=True)  # a local one is started again: test_local
 def test_a_dead_runtime_makes_a_probe_with_a_reason_and_unavailable_rows(rig: Rig) -> None:
-    if isinstance(rig.executor, FakeExecutor):
-        rig.executor = FakeExecutor(SETTINGS, "fake:?dead=1")
-    elif rig.die:
-        rig.die()
+    if rig.dead is None:
+        pytest.skip("no test can kill it; the local model's death is in test_local")
+    executor = rig.dead()
     start = time.monotonic()
-    facts = rig.executor.probe()
-    assert time.monotonic() - start < SETTINGS.probe_seconds + 1
+    facts = executor.probe()
+    assert time.monotonic() - start < executor.settings.probe_seconds + 1
     assert not facts.alive
     assert facts.reason
-    reply = run(rig.executor, rig.quick(), timeout=0.6)
+    reply = run(executor, rig.quick(), timeout=0.6)
     assert reply.error is not None
-    assert reply.error.code is RowErrorCode.RUNTIME_UNAVAILABLE
+    assert (reply.error.code, reply.blame) == (RowErrorCode.RUNTIME_UNAVAILABLE, Blame.RUNTIME)
