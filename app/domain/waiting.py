@@ -26,6 +26,7 @@ _BUSY_WORDS = {
 
 MOST_NAMED = 2
 """Runtimes or pulls that a reason names; it stays a line that a person reads."""
+MOST_PARAMETERS = 5
 MAX_REASON = 120
 
 
@@ -79,6 +80,11 @@ def _some(found: Sequence[str]) -> str:
     return "; ".join(found[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_PARAMETERS
+    return ", ".join(names[:MOST_PARAMETERS]) + (f" and {more} more" if more > 0 else "")
+
+
 def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], pool: str) -> str:
     runtimes = [runtime for worker in reachable for runtime in worker.runtimes if runtime.alive]
     down = [(worker.name, runtime) for worker in reachable for runtime in worker.runtimes if not runtime.alive]
@@ -94,7 +100,8 @@ def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], p
                 lost = [(name, runtime) for name, runtime in down if runtime.serves(model) or runtime.pulls]
                 return _with(f"no worker of pool {pool} serves model {model} now", lost)
         for model, names in missing_parameters([served], need).items():
-            return f"no worker of pool {pool} that serves model {model} takes {', '.join(sorted(names))} now"
+            lost = [(name, runtime) for name, runtime in down if runtime.could_run(need, model)]
+            return _with(f"no worker of pool {pool} that serves model {model} takes {_listed(sorted(names))} now", lost)
     if any(need.parameters for need in needs):
         return f"no worker of pool {pool} serves all models and takes all parameters of a shard now"
     return f"no worker of pool {pool} serves all models of a shard now"

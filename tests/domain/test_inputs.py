@@ -335,3 +335,15 @@ def test_any_bytes_give_a_report(data: bytes) -> None:
     report = check(data)
     assert report.error_count >= len(report.errors) > 0
     assert all(error.message.isascii() for error in report.errors)
+
+
+def test_a_shard_knows_for_each_model_what_its_rows_ask_for_that_not_every_runtime_takes() -> None:
+    """REQUIREMENTS R-23."""
+    lines = [
+        row("r0", model="a", n=2, temperature=0),
+        row("r1", model="b", n=1, user="u"),
+        row("r2", model="a", logit_bias={"1": 1}),
+        row("r3", model="c", n=3, stream=True),
+    ]
+    report = check(b"\n".join(lines), shard_rows=3)
+    assert [shard.parameters for shard in report.shards] == [(("a", ("logit_bias", "n")),), ()]

@@ -99,6 +99,17 @@ def test_a_parameter_that_nobody_takes_now_is_named_with_its_model() -> None:
     assert said == "no worker of pool gpu that serves model m takes logit_bias, n now"
 
 
+def test_who_would_take_a_parameter_and_is_down_is_named_and_of_many_parameters_a_few() -> None:
+    names = [f"p{number}" for number in range(8)]
+    refusing = Serving("ollama", frozenset({"m"}), frozenset({CHAT}), unsupported={CHAT: frozenset(names)})
+    down = Serving("vllm", frozenset({"m"}), frozenset({CHAT}), alive=False, name="r", reason="no answer")
+    said = why(worker(runtimes=(refusing, down), name="w"), needs=(Requirement(CHAT, ("m",), (("m", tuple(names)),)),))
+    assert said == (
+        "no worker of pool gpu that serves model m takes p0, p1, p2, p3, p4 and 3 more now: "
+        "r of worker w is down (no answer)"
+    )
+
+
 def test_parameters_that_no_single_worker_takes_together_are_said_to_be_so() -> None:
     runtimes = [
         Serving("a", frozenset({"m"}), frozenset({CHAT}), unsupported={CHAT: frozenset({name})})
