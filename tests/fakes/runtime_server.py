@@ -11,6 +11,7 @@ a bad runtime without a server of its own: `"user": "status=503;times=2;header=R
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -75,7 +76,8 @@ class Stats:
     marks: Counter[str] = field(default_factory=Counter)  # in /stats: how many, and how many came more than once
     asked: Counter[str] = field(default_factory=Counter)  # how often each path was asked for
     headers: dict[str, str] = field(default_factory=dict)  # of the last row
-    body: str = ""  # of the last row
+    body: str = ""  # of the last row, its beginning
+    body_sha256: str = ""  # of all of it
 
     def public(self) -> dict[str, Any]:
         repeated = sum(1 for times in self.marks.values() if times > 1)
@@ -148,6 +150,7 @@ class Server:
             stats.marks[mark] += 1
         orders = Orders.of(body)
         stats.headers, stats.body = headers, body.decode("utf-8", "replace")[:2000]
+        stats.body_sha256 = hashlib.sha256(body).hexdigest()
         if options.max_queued is not None and stats.in_flight >= options.slots + options.max_queued:
             stats.refused += 1
             return Answer.error(503, "The engine is currently busy and cannot accept new requests.")
