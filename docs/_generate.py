@@ -93,7 +93,7 @@ def parameters_page() -> str:
     lines = [
         "# Parameters",
         "",
-        "What each kind of runtime does with each parameter of a row's body; [runtimes](runtimes.md), section 4,",
+        "What each kind of runtime does with each parameter of a row's body; [runtimes](runtimes.md), section 6,",
         "says what follows from it. `vLLM` is any server with OpenAI's API, `local` is llama.cpp; the `fake`",
         "runtime and an executor of your own take everything.",
         "",
