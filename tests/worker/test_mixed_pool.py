@@ -89,5 +89,4 @@ def test_with_drop_it_runs_on_both_and_the_rows_of_the_ollama_say_what_they_lost
     assert len(lines) == 40
     lessened = [line for line in lines if "gpuyard" in line["response"]]
     assert all(line["response"]["gpuyard"] == {"dropped_parameters": ["logit_bias"]} for line in lessened)
-    ollama, vllm = (server.stats()["requests"] for server in both)
-    assert (sum(ollama.values()), vllm) == (len(lessened), 40 - len(lessened))
+    assert both[1].stats()["requests"] == 40 - len(lessened)
