@@ -39,11 +39,11 @@ def served(sqlite_databases: Databases, tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def start_worker(served: Served, tmp_path: Path) -> Iterator[StartWorker]:
-    """Start workers by name, each with a runtime of its own; all leave at the end."""
-    started: list[tuple[Agent, BaseExecutor]] = []
+    """Start workers by name, each with runtimes of its own; all leave at the end."""
+    started: list[tuple[Agent, tuple[BaseExecutor, ...]]] = []
     key = SecretStr(served.key("worker"))
 
-    def start(name: str, runtime: BaseExecutor, **settings: Any) -> Agent:
+    def start(name: str, *runtimes: BaseExecutor, **settings: Any) -> Agent:
         chosen = {
             "server_url": served.url,
             "api_key": key,
@@ -51,15 +51,16 @@ def start_worker(served: Served, tmp_path: Path) -> Iterator[StartWorker]:
             "state_dir": tmp_path / name,
             "max_concurrent_prompts": 4,
         }
-        agent = Agent(WorkerSettings(**(chosen | LADDER | settings)), [runtime])
-        started.append((agent, runtime))
+        agent = Agent(WorkerSettings(**(chosen | LADDER | settings)), runtimes)
+        started.append((agent, runtimes))
         agent.start()
         return agent
 
     yield start
-    for agent, runtime in started:
-        if isinstance(runtime, SteeredExecutor):
-            runtime.let_all()
+    for agent, runtimes in started:
+        for runtime in runtimes:
+            if isinstance(runtime, SteeredExecutor):
+                runtime.let_all()
         agent.on_signal()
         assert agent.join(20)
 

@@ -97,7 +97,7 @@ def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], p
             return _with(f"no worker of pool {pool} serves {need.endpoint} now", lost)
         for model in need.models:
             if not any(runtime.serves(model) or runtime.pulls for runtime in served):
-                lost = [(name, runtime) for name, runtime in down if runtime.serves(model) or runtime.pulls]
+                lost = [(name, runtime) for name, runtime in down if _might_serve(runtime, model)]
                 return _with(f"no worker of pool {pool} serves model {model} now", lost)
         for model, names in missing_parameters([served], need).items():
             lost = [(name, runtime) for name, runtime in down if runtime.could_run(need, model)]
@@ -105,6 +105,11 @@ def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], p
     if any(need.parameters for need in needs):
         return f"no worker of pool {pool} serves all models and takes all parameters of a shard now"
     return f"no worker of pool {pool} serves all models of a shard now"
+
+
+def _might_serve(runtime: Serving, model: str) -> bool:
+    """Tell whether a runtime that is down may have a model; one that was never seen up tells nothing of itself."""
+    return runtime.serves(model) or runtime.pulls or not runtime.models
 
 
 def _with(what: str, down: Sequence[tuple[str, Serving]]) -> str:

@@ -13,6 +13,7 @@ CHAT = "/v1/chat/completions"
 NEED = Requirement(CHAT, ("m",))
 DOWN = Serving("vllm", frozenset({"m"}), frozenset({CHAT}), alive=False, name="vllm@here", reason="connection refused")
 
+NEVER_SEEN = Serving("vllm", frozenset(), frozenset(), alive=False, name="vllm@late")
 SAID = "vllm@here of worker gpu-1 is down (connection refused)"
 
 
@@ -46,6 +47,10 @@ def why(*workers: WorkerView, earlier: int = 0, needs: tuple[Requirement, ...] =
         (
             (worker(runtimes=(DOWN, Serving("vllm", frozenset({"other"}), frozenset({CHAT})))),),
             f"no worker of pool gpu serves model m now: {SAID}",
+        ),
+        (
+            (worker(runtimes=(NEVER_SEEN, Serving("vllm", frozenset({"other"}), frozenset({CHAT})))),),
+            "no worker of pool gpu serves model m now: vllm@late of worker gpu-1 is down",
         ),
         (
             (worker(runtimes=(DOWN,)),) * 4,
