@@ -111,7 +111,8 @@ class BaseExecutor(ABC):
     def pull(self, model: str, *, progress: Callable[[int, int], None], cancelled: CancelToken) -> None:
         """Fetch a model and tell `progress(completed, total)` in bytes, never backwards.
 
-        Blocks until the runtime has it. Raises PullFailed with the runtime's reason, RowCancelled soon after a cancel.
+        Blocks until the runtime has it; the next `probe` shows it. Raises PullFailed with the runtime's reason, and
+        RowCancelled soon after a cancel.
         """
         raise PullFailed(f"{self.name} cannot fetch models")
 
