@@ -48,6 +48,9 @@ class BaseExecutor(ABC):
     embedding_chunk_size: int = 1
     """How many embedding rows may share one request; 1: none (B-06)."""
 
+    refusals: int = 0
+    """How often the runtime would not take a row just then (429, 503). `auto` gives way when it grows (R-17)."""
+
     @property
     def name(self) -> str:
         """A name for logs and for the worker's hello, unique among the executors of a worker."""

@@ -12,7 +12,11 @@ READ_SECONDS = 1.0
 
 
 class Gauges(Protocol):
-    """Whoever can read the load of all runtimes."""
+    """Whoever can read the load of all runtimes, and knows how often they refused a row."""
+
+    @property
+    def refusals(self) -> int:
+        """How many rows they would not take so far."""
 
     def load(self) -> RuntimeLoad | None:
         """Read it; None where a runtime does not tell."""
@@ -29,9 +33,14 @@ class LoadWatch(Loop):
         self._permits = permits
         self._size = size
         self._on_resized = on_resized
+        self._refusals = 0
 
     def turn(self) -> float:
         """Read once, when there is something to learn from it."""
+        refusals, before = self._runtimes.refusals, self._refusals
+        self._refusals = refusals
+        if refusals > before:
+            self._size.refused()
         if self._size.is_auto and self._permits.in_use:
             load = self._runtimes.load()
             if load is not None and self._size.loaded(load, self._permits.in_use):

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from typing import Any, ClassVar, Protocol
 
 import msgspec
@@ -24,6 +25,8 @@ from executors.settings import ExecutorSettings
 log = logging.getLogger(__name__)
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+
+_TOO_MUCH = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 _BUSY_SECONDS = 30.0
 """So long a runtime that is slow to answer a probe is busy, not dead: since its last answer to a row, or since its last
@@ -135,6 +138,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 return unavailable(str(error), Blame.RUNTIME)
             else:
                 self._answered_at = time.monotonic()
+                self.refusals += answer.status in _TOO_MUCH
                 reply = read(answer, request_id=str(request_id))
                 judged = reply.status is None or is_overflow(reply.status, reply.body)
                 delay = retries.after_status(None if judged else reply.status, answer.headers)

@@ -8,6 +8,7 @@ from app.domain.runtimes import RuntimeLoad
 from executors.gauges import read_load
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
+from tests.executors.running import chat_row, run
 from tests.fakes.runtime_process import RuntimeProcess
 
 VLLM = b"""\
@@ -74,3 +75,9 @@ def test_the_load_comes_over_the_wire(runtime_server: Callable[..., RuntimeProce
     executor = VLLMExecutor(ExecutorSettings(), runtime.url)
     assert executor.load() == RuntimeLoad(0, 0)
     executor.close()
+
+
+def test_refusals_are_counted_however_the_row_ends(vllm: VLLMExecutor) -> None:
+    for orders in ("status=503;times=2", "status=429;times=1", "status=500;times=1", "status=400"):
+        run(vllm, chat_row(user=orders))
+    assert vllm.refusals == 3

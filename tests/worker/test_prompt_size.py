@@ -72,6 +72,7 @@ class Gauges:
     def __init__(self, load: RuntimeLoad | None) -> None:
         self._load = load
         self.asked = 0
+        self.refusals = 0
 
     def load(self) -> RuntimeLoad | None:
         self.asked += 1
@@ -104,6 +105,21 @@ def test_a_long_queue_at_the_runtime_lowers_the_permits(clock: Clock) -> None:
         watch.turn()
         assert gauges.asked < 10
     assert permits.limit == 3
+
+
+def test_refusals_take_a_quarter_off_once_a_row_was_answered(clock: Clock) -> None:
+    permits, gauges, resized = Permits(1), Gauges(None), threading.Event()
+    size = PromptSize(permits, clock, fixed=None)
+    watch = watch_over(gauges, permits, size, resized)
+    run_rows(size, clock, rows=START, per_second=lambda: 10)
+    gauges.refusals = 3
+    watch.turn()
+    assert permits.limit == START
+    assert size.row_done()
+    assert permits.limit == 6
+    run_rows(size, clock, rows=START, per_second=lambda: 10)
+    watch.turn()
+    assert not size.row_done()
 
 
 def test_runtimes_without_gauges_change_nothing(clock: Clock) -> None:
