@@ -25,6 +25,7 @@ from app.worker.gate import Gate
 from app.worker.heartbeat import Heartbeat
 from app.worker.held import HeldLeases, Listing
 from app.worker.kit import Kit
+from app.worker.load_watch import LoadWatch
 from app.worker.loop import Loop
 from app.worker.opening import introduce, open_parts
 from app.worker.probes import Probes
@@ -149,6 +150,7 @@ class Agent:
             self._heartbeat,
             SelfStop(self._held),
             self._probes,
+            LoadWatch(self._own.runtimes, self._own.permits, self._own.size, clock, on_resized=self._fit),
             Trials(self._own.runtimes, self._shares, clock, on_change=self._runtimes_changed),
             self._sender,
             reports,

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from app.domain.runtimes import RuntimeLoad
+from app.worker.clock import Clock
 from app.worker.loop import Loop
 from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
 
 READ_SECONDS = 1.0
+LOOK_SECONDS = 0.2
+"""Refusals are a number in memory, and each makes a row wait."""
 
 
 class Gauges(Protocol):
@@ -27,22 +30,29 @@ class LoadWatch(Loop):
 
     name = "load-watch"
 
-    def __init__(self, runtimes: Gauges, permits: Permits, size: PromptSize, *, on_resized: Callable[[], None]) -> None:
+    def __init__(
+        self, runtimes: Gauges, permits: Permits, size: PromptSize, clock: Clock, *, on_resized: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._runtimes = runtimes
         self._permits = permits
         self._size = size
+        self._clock = clock
         self._on_resized = on_resized
         self._refusals = 0
+        self._read_at = float("-inf")
 
     def turn(self) -> float:
-        """Read once, when there is something to learn from it."""
+        """Look once, and read when it is time, as long as there is something to learn."""
+        if not (self._size.is_auto and self._permits.in_use):
+            return READ_SECONDS
         refusals, before = self._runtimes.refusals, self._refusals
         self._refusals = refusals
         if refusals > before:
             self._size.refused()
-        if self._size.is_auto and self._permits.in_use:
+        if self._clock() >= self._read_at + READ_SECONDS:
+            self._read_at = self._clock()
             load = self._runtimes.load()
             if load is not None and self._size.loaded(load, self._permits.in_use):
                 self._on_resized()
-        return READ_SECONDS
+        return LOOK_SECONDS

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
-from app.domain.runtimes import RuntimeFacts
+from app.domain.runtimes import RuntimeFacts, RuntimeLoad
 from app.schemas.workers import MAX_ENDPOINTS, MAX_MODEL_NAME, MAX_MODELS, RuntimeInfo
 from app.worker.breaker import Breaker
 from app.worker.clock import Clock
@@ -114,6 +114,17 @@ class Runtimes:
         """What the live runtimes work on at once, all together; None when one does not tell."""
         slots = [place.facts.slots for place in self.places if place.facts.alive]
         return sum(known) if slots and len(known := [count for count in slots if count]) == len(slots) else None
+
+    def load(self) -> RuntimeLoad | None:
+        """Read the gauges of the live runtimes, all together; None when one has none. Slow: for a thread of its own."""
+        loads = [place.executor.load() for place in self.places if place.facts.alive]
+        told = [load for load in loads if load is not None]
+        return sum(told, RuntimeLoad(0, 0)) if told and len(told) == len(loads) else None
+
+    @property
+    def refusals(self) -> int:
+        """How many rows they would not take so far, because they have too many."""
+        return sum(place.executor.refusals for place in self.places)
 
     def infos(self) -> list[RuntimeInfo]:
         """What the control plane is told. A runtime that is down by its rows is not alive, whatever its probe says."""

@@ -82,7 +82,7 @@ class AutoSize:
             self._quiet = 0
             self._careful = False
             self._tried_more = False
-            self._least = self._fallback = start
+            self._least = self._fallback = self.size = start
             self._phase = Phase.REST if known_slots else Phase.RISE
             self._go_to(start)
             return self.size
@@ -93,6 +93,7 @@ class AutoSize:
             self._patience = FIRST_PATIENCE
             self._quiet = FIRST_PATIENCE
             self._tried_more = False
+            self._window.reopen()
 
     def row_done(self) -> int | None:
         """Count an answered row. Gives a new size, or None."""
@@ -100,7 +101,7 @@ class AutoSize:
             before = self.size
             if self._refused:
                 self._refused = False
-                if not self._window.settling:  # else it was of the rows that were sent before the last change
+                if self._grew or not self._window.settling:  # else it was of the rows that were sent before
                     self._give_way()
             elif (rate := self._window.count()) is not None:
                 self._judge(rate)
@@ -160,7 +161,7 @@ class AutoSize:
 
     def _judge_fall(self, rate: float) -> None:
         if self._base is None:  # after a refusal nothing is known yet
-            self._fall(self.size, rate, fallback=math.ceil(self.size * HEADROOM))
+            self._fall(self.size, rate, fallback=self.size)
         elif rate >= HOLDS * self._base:
             self._fall(self.size, self._base, fallback=min(self._fallback, math.ceil(self.size * HEADROOM)))
         else:
@@ -202,9 +203,11 @@ class AutoSize:
     def _give_way(self) -> None:
         if self._phase is Phase.PROBE:
             self._rest_at(self._fallback, self._base)
-            return
-        self._phase, self._base = Phase.FALL, None
-        self._go_to(self.size * 3 // 4)
+        elif self._phase is Phase.RISE and self._least < self.size:
+            self._rest_at(self._least, self._base)
+        else:
+            self._phase, self._base = Phase.FALL, None
+            self._go_to(self.size * 3 // 4)
 
     def _rise(self, rate: float) -> None:
         self._phase, self._least, self._base = Phase.RISE, self.size, rate
@@ -229,7 +232,9 @@ class AutoSize:
         self._go_to(size)
 
     def _go_to(self, size: int) -> None:
+        before = self.size
         self.size = max(1, min(size, self._ceiling))
+        self._grew = self.size > before
         self._quiet = 0
         self._careful = self._phase is not Phase.RISE
         self._open_window()

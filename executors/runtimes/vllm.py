@@ -13,12 +13,13 @@ from executors.answered_names import AnsweredNames
 from executors.cancellation import CancelToken
 from executors.error_bodies import shown
 from executors.gauges import read_load
-from executors.http_wire import HttpError
+from executors.http_wire import DeadlinePassed, HttpError
 from executors.runtimes.openai_compatible import ENDPOINTS, OpenAICompatibleExecutor
 from executors.settings import ExecutorSettings
 
 _LIST_SECONDS = 60.0
 """How old a list of models may get, while nothing tells that it changed."""
+_MAX_LATE_PAGES = 10
 _WITHOUT_GAUGES_SECONDS = 60.0
 """A server that had no gauges is not asked for them again before; another one may listen there by then."""
 
@@ -36,6 +37,7 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         self._no_gauges_until = float("-inf")
         self._names = AnsweredNames()
         self._looking = threading.Lock()
+        self._late_pages = 0
 
     def look(self, deadline: float) -> RuntimeFacts:
         """Ask for its health. What it serves is asked for now and then, and when it may have become another server.
@@ -111,7 +113,18 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         return None
 
     def _endpoints(self, deadline: float) -> tuple[str, ...]:
-        with contextlib.suppress(HttpError, LookupError, TypeError, ValueError):
+        """Read them off the server's own page. A server without one is taken to have all.
+
+        Raises DeadlinePassed while vLLM writes the page, the first time it is asked: to take a server that embeds for
+        one that chats would cost rows. A server that never answers is not waited for.
+        """
+        try:
             paths = self._get_json("/openapi.json", deadline)["paths"]
             return tuple(endpoint for endpoint in ENDPOINTS if endpoint in paths)
+        except DeadlinePassed:
+            self._late_pages += 1
+            if self._late_pages < _MAX_LATE_PAGES:
+                raise
+        except (HttpError, LookupError, TypeError, ValueError):
+            pass
         return ENDPOINTS

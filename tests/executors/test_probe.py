@@ -30,6 +30,25 @@ def test_a_vllm_tells_its_version_and_endpoints(vllm: VLLMExecutor) -> None:
         assert "/v1/responses" in facts.endpoints
 
 
+def test_a_vllm_that_still_writes_its_page_is_not_yet_there(runtime_server: Callable[..., RuntimeProcess]) -> None:
+    """The first time it is asked for its routes, a busy vLLM takes seconds, and only they tell that it cannot chat."""
+    executor = VLLMExecutor(ExecutorSettings(probe_seconds=0.3), runtime_server("--late-pages", 2).url)
+    seen = [executor.probe().alive for _ in range(3)]
+    assert seen == [False, False, True]
+    executor.close()
+
+
+def test_a_server_that_never_tells_its_routes_is_taken_to_have_all(
+    runtime_server: Callable[..., RuntimeProcess],
+) -> None:
+    executor = VLLMExecutor(ExecutorSettings(probe_seconds=0.1), runtime_server("--late-pages", 1000).url)
+    end = time.monotonic() + 20
+    while not (facts := executor.probe()).alive:
+        assert time.monotonic() < end
+    assert "/v1/embeddings" in facts.endpoints
+    executor.close()
+
+
 def test_a_wrong_key_is_named(runtime_server: Callable[..., RuntimeProcess]) -> None:
     runtime = runtime_server("--api-key", "right")
     executor = VLLMExecutor(ExecutorSettings(api_key="wrong"), runtime.url)

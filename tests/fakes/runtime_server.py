@@ -105,8 +105,11 @@ class Server:
         if path == "/marks":
             return Answer.of(dict(self.stats.marks))
         if path == "/reset":
-            self.stats = Stats(in_flight=self.stats.in_flight)
+            # The same object: rows in flight count down what they counted up.
+            vars(self.stats).update(vars(Stats(in_flight=self.stats.in_flight)))
             return Answer.of({})
+        if path == "/openapi.json" and self.stats.asked[path] <= self.options.late_pages:
+            await asyncio.Event().wait()
         return self.facts(path)
 
     def facts(self, path: str) -> "Answer":
@@ -329,6 +332,7 @@ def options_parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, default=64, help="rows it works on at once; the others wait")
     parser.add_argument("--max-queued", type=int, help="rows that may wait; the others are refused with 503")
     parser.add_argument("--gauges", action="store_true", help="tell the load at /metrics as vLLM does")
+    parser.add_argument("--late-pages", type=int, default=0, help="so often /openapi.json is not answered")
     parser.add_argument("--latency-ms", type=float, default=0)
     parser.add_argument("--spread", action="store_true", help="latency from half to one and a half")
     parser.add_argument("--slow-every", type=int, default=0)

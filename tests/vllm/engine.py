@@ -22,6 +22,7 @@ from app.local.guard import Guard
 from executors.gauges import read_load
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
+from tests.executors.running import wait_until_alive
 
 ROOT = Path(__file__).parents[2]
 MODEL = "tiny"
@@ -144,9 +145,11 @@ class VllmServer:
         self.process = None
 
     def close(self) -> None:
-        self.kill()
-        self.guard.close()
-        self.http.close()
+        """End all of it, once."""
+        if not self.http.is_closed:
+            self.kill()
+            self.guard.close()
+            self.http.close()
 
     def _children(self) -> Iterator[psutil.Process]:
         assert self.process is not None
@@ -156,7 +159,7 @@ class VllmServer:
 def executor_for(server: VllmServer) -> Iterator[VLLMExecutor]:
     """An executor that has looked at its server."""
     made = VLLMExecutor(ExecutorSettings(), server.url)
-    assert made.probe().alive
+    wait_until_alive(made)
     yield made
     made.close()
 

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from app.domain.rows import RowErrorCode
 from executors.runtimes.vllm import VLLMExecutor
-from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run
-from tests.vllm.engine import MODEL, VllmServer
+from tests.vllm.engine import MODEL, VllmServer, executor_for
 
 ROWS = 16
 
@@ -25,10 +25,7 @@ def mortal(start_vllm: Callable[..., VllmServer]) -> Iterator[VllmServer]:
 
 @pytest.fixture
 def before_it(mortal: VllmServer) -> Iterator[VLLMExecutor]:
-    executor = VLLMExecutor(ExecutorSettings(), mortal.url)
-    assert executor.probe().alive
-    yield executor
-    executor.close()
+    yield from executor_for(mortal)
 
 
 def test_a_hanging_engine_is_healthy_by_its_own_word_and_costs_each_row_its_time(
@@ -67,4 +64,4 @@ def test_rows_in_flight_when_it_ends_are_done_by_the_next_one(
 def test_the_group_ends_as_a_whole(mortal: VllmServer) -> None:
     core = mortal.engine_core()
     mortal.kill()
-    assert not core.is_running()
+    assert psutil.wait_procs([core], timeout=10)[1] == [] or core.status() == psutil.STATUS_ZOMBIE

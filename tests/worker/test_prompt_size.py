@@ -1,5 +1,6 @@
 """How many prompts are in flight: a number that is set never moves, `auto` moves the permits (R-17, B-02)."""
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -80,7 +81,9 @@ class Gauges:
 
 
 def watch_over(gauges: Gauges, permits: Permits, size: PromptSize, resized: threading.Event) -> LoadWatch:
-    return LoadWatch(gauges, permits, size, on_resized=resized.set)
+    """A watch whose clock goes on by half a second at each look."""
+    ticks = itertools.count(step=0.25)
+    return LoadWatch(gauges, permits, size, lambda: next(ticks), on_resized=resized.set)
 
 
 def test_gauges_are_read_only_while_rows_run_whose_number_sizes_itself(clock: Clock) -> None:
@@ -112,6 +115,7 @@ def test_refusals_take_a_quarter_off_once_a_row_was_answered(clock: Clock) -> No
     size = PromptSize(permits, clock, fixed=None)
     watch = watch_over(gauges, permits, size, resized)
     run_rows(size, clock, rows=START, per_second=lambda: 10)
+    permits.acquire((1, "batch"))
     gauges.refusals = 3
     watch.turn()
     assert permits.limit == START
