@@ -54,6 +54,14 @@ def test_a_pool_is_made_changed_and_used(served: Served) -> None:
     assert ours(served, create(served, pool="big"))["pool"] == "big"
 
 
+def test_what_becomes_of_unsupported_parameters_is_one_of_two_words(served: Served) -> None:
+    assert ours(served, create(served))["unsupported_parameters"] == "fail"
+    assert ours(served, create(served, unsupported_parameters="drop"))["unsupported_parameters"] == "drop"
+    with pytest.raises(openai.BadRequestError) as refused:
+        create(served, unsupported_parameters="keep")
+    assert refused.value.param == "unsupported_parameters"
+
+
 def test_an_orgs_own_pool_is_its_own(served: Served) -> None:
     with served.http(served.key("admin", org="other")) as theirs:
         assert theirs.post("/v1/pools", json={"name": "shared-one"}).status_code == 403
