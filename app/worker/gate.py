@@ -12,6 +12,11 @@ class Permit:
         self._holds_slot = True
         self._open = True
 
+    @property
+    def holds_slot(self) -> bool:
+        """Whether the slot was not given on."""
+        return self._holds_slot
+
     def all_started(self) -> None:
         """No row is left to start: the next batch may begin while the last rows of this one run (DESIGN 9)."""
         with self._gate.lock:

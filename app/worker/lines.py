@@ -2,7 +2,6 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple
 
 from app.worker.places import Place
 from app.worker.units import Run, Unit
@@ -33,15 +32,11 @@ class Route:
         return bool(self.places) and all(place.breaker.is_down for place in self.places)
 
 
-class Next(NamedTuple):
-    """A row that may start. `lot` None: it is the first of those that run alone."""
+Next = tuple[int, Place | None, Hashable]
+"""A row that may start: its runtime's load, the runtime (None: nobody serves it), and its lot.
 
-    load: tuple[int, int]
-    place: Place | None
-    lot: Hashable
-
-
-_NOBODY = (0, 0)
+The lot is None for the first of the rows that run alone. A plain tuple, because every row makes one.
+"""
 
 
 class Line:
@@ -83,31 +78,35 @@ class Line:
         if not self.count or self.route.is_held:
             return None
         if not self.route.places:
-            return Next(_NOBODY, None, next(iter(self._lots), None))
-        if self._alone and (place := self._place_alone()) is not None:
-            return Next(place.load, place, None)
-        found: Next | None = None
-        for place in self.route.places if self._lots else ():
-            if not place.is_open() or (found is not None and place.load >= found.load):
+            return 0, None, next(iter(self._lots), None)
+        if self._alone and (alone := self._place_alone()) is not None:
+            return alone.load, alone, None
+        if not self._lots:
+            return None
+        least, found, its_lot = 0, None, None
+        for place in self.route.places:
+            load = place.load
+            if (found is not None and load >= least) or not place.is_open():
                 continue
             lot = self._lot_for(place)
             if lot is not None and place.has_room(self._lots[lot][0].row):
-                found = Next(place.load, place, lot)
-        return found
+                least, found, its_lot = load, place, lot
+        return (least, found, its_lot) if found is not None else None
 
     def start(self, found: Next, now: float) -> Run:
         """Start what `find` found."""
+        _, place, key = found
         self.count -= 1
-        if found.lot is None:
+        if key is None:
             unit = self._alone.popleft()
         else:
-            lot = self._lots[found.lot]
+            lot = self._lots[key]
             unit = lot.popleft()
             if not lot:
-                del self._lots[found.lot]
-        if found.place is None:
+                del self._lots[key]
+        if place is None:
             return Run(unit, None, now)
-        return found.place.start(unit, now, is_alone=found.lot is None)
+        return place.start(unit, now, is_alone=key is None)
 
     def take_more(self, run: Run, most: int, may_join: Callable[[Unit], bool]) -> list[Unit]:
         """Take further rows of the lot and shard of `run`, as far as they stand right behind it."""

@@ -44,7 +44,7 @@ class Place:
 
     def is_open(self) -> bool:
         """Whether a row may start, as far as the runtime's health goes."""
-        return self.reserved_for is None and self.breaker.may_start()
+        return self.reserved_for is None and (self.breaker.is_closed or self.breaker.may_start())
 
     def has_room(self, row: Row) -> bool:
         """Whether it is below the limit for rows like this one."""
@@ -52,13 +52,13 @@ class Place:
         return limit is None or len(self.runs) < limit
 
     @property
-    def load(self) -> tuple[int, int]:
+    def load(self) -> int:
         """What "least in flight first" compares; among equals the one that has served less."""
-        return len(self.runs), self.served
+        return (len(self.runs) << 48) + self.served
 
     def start(self, unit: Unit, now: float, *, is_alone: bool = False) -> Run:
         """Take a place for a row."""
-        run = Run(unit, self, now, self.breaker.start(), is_alone)
+        run = Run(unit, self, now, not self.breaker.is_closed and self.breaker.start(), is_alone)
         self.runs.add(run)
         self.served += 1
         self.lot = unit.lot

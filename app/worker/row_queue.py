@@ -191,7 +191,6 @@ class RowQueue:
             if line is None or self._holds or run.is_alone or run.is_trial:
                 return []
             more = line.take_more(run, most, may_join)
-            run.more += more
             self._taken(len(more))
             return more
 
@@ -244,12 +243,13 @@ class RowQueue:
     def _find(self) -> tuple[Line, Next] | None:
         if self._holds:
             return None
-        best: tuple[Line, Next] | None = None
+        best, its_line = None, None
         for line in self._lines.values():
             found = line.find()
-            if found is not None and (best is None or found.load < best[1].load):
-                best = (line, found)
-        return best
+            # By its load, which comes first in it.
+            if found is not None and (best is None or found[0] < best[0]):
+                best, its_line = found, line
+        return (its_line, best) if its_line is not None and best is not None else None
 
     def _line_of(self, unit: Unit) -> Line:
         return self._line(self._runtimes.route(unit.row))

@@ -20,7 +20,7 @@ from app.worker.lines import Route
 from app.worker.looks import Looks
 from app.worker.parameters import lacking, refusals, told, unsupported_by, without_parameters
 from app.worker.places import Place
-from app.worker.units import Run
+from app.worker.units import Run, Unit
 from app.worker.verdicts import Came, Evidence, Verdict, came, judge
 from executors.base import BaseExecutor
 from executors.cancellation import CancelToken
@@ -207,8 +207,8 @@ class Runtimes:
             raise TypeError(f"{run.place.facts.name} gave {type(reply).__name__} for a row's reply")
         return replace(reply, dropped=dropped) if dropped else reply
 
-    def judge(self, run: Run, reply: Reply, *, timeout: float) -> Verdict:
-        """Say what becomes of the row, and take note of what its end says about the runtime."""
+    def judge(self, run: Run, unit: Unit, reply: Reply, *, timeout: float) -> Verdict:
+        """Say what becomes of a row of this run, and take note of what its end says about the runtime."""
         what, place = came(reply), run.place
         if place is None:
             return Verdict.KEEP
@@ -218,7 +218,7 @@ class Runtimes:
                 self._answered(place)
             return Verdict.KEEP
         with self.lock:
-            return self._judge(run, place, what, reply, timeout)
+            return self._judge(run, unit, place, what, reply, timeout)
 
     def given_up(self, run: Run) -> None:
         """The row was cut, or failed by itself: that says nothing about the runtime."""
@@ -262,8 +262,8 @@ class Runtimes:
             log.info("runtime.changed", runtime=found.name, alive=found.alive, reason=found.reason or None)
         return is_new
 
-    def _judge(self, run: Run, place: Place, what: Came, reply: Reply, timeout: float) -> Verdict:
-        unit, breaker, now = run.unit, place.breaker, self.clock()
+    def _judge(self, run: Run, unit: Unit, place: Place, what: Came, reply: Reply, timeout: float) -> Verdict:
+        breaker, now = place.breaker, self.clock()
         others_hang = what is Came.SILENCE and place.others_hang(run, now, timeout)
         lives = what is Came.SILENCE and place.answered_at > run.began_at and not others_hang
         if what is Came.BREAKDOWN or (lives and breaker.is_closed):

@@ -163,6 +163,7 @@ class Share:
         while self._claims_on:
             wanted = max(self._kit.permits.limit, math.ceil(AHEAD_SECONDS * self._rate.per_second()))
             self._rows.wait_low(wanted // 2, LOOK_SECONDS)
+            self._make_way()
             waiting = self._rows.ready + len(self._parked)
             if waiting > wanted // 2 or not self._claims_on:
                 self._parked.wait(LOOK_SECONDS)
@@ -190,8 +191,15 @@ class Share:
 
     def _wait_until_started(self) -> None:
         while len(self._rows) or len(self._parked):
+            self._make_way()
             self._rows.wait_low(0, LOOK_SECONDS)
             self._parked.wait(LOOK_SECONDS)
+
+    def _make_way(self) -> None:
+        """Let another batch begin while all rows of this one wait for a broken runtime, and another one is healthy."""
+        if len(self._rows) and not self._rows.ready and not self._kit.runtimes.all_broken and self._permit.holds_slot:
+            self._permit.all_started()
+            self._kit.ring()
 
     def _on_shard(self, shard: Shard) -> None:
         """A shard is settled, or left: its rows are nobody's any more, and there may be something to bring home."""
@@ -227,7 +235,7 @@ class Share:
             self._kit.runtimes.given_up(run)
             self._keep(unit, self._defect(unit, error))
             return
-        verdict = self._kit.runtimes.judge(run, reply, timeout=timeout)
+        verdict = self._kit.runtimes.judge(run, unit, reply, timeout=timeout)
         if verdict is Verdict.KEEP:
             self._keep(unit, reply)
         else:

@@ -1,7 +1,7 @@
 """What lanes pass around: a row of a shard, and a run of it on a runtime."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.domain.rows import Row
@@ -36,5 +36,3 @@ class Run:
     began_at: float = 0.0
     is_trial: bool = False
     is_alone: bool = False
-    more: list[Unit] = field(default_factory=list)
-    """Rows that share this one's place and request (`RowQueue.take_more`)."""

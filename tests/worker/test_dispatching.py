@@ -135,6 +135,20 @@ class TestARuntimeThatIsAway:
         runtime_server("--models", "m", "--port", port(sick))
         assert set(finish(plane, 60).values()) == {None}
 
+    def test_holds_up_no_other_batch(
+        self, plane: FakeControlPlane, start_agent: StartAgent, runtime_server: StartRuntime
+    ) -> None:
+        sick, healthy = runtime_server("--models", "m", "--latency-ms", 50), runtime_server("--models", "n")
+        plane.give_batch(lines(30), shard_rows=30)
+        start_agent(vllm(sick, healthy))
+        plane.wait(lambda: plane.stored)
+        sick.kill()
+        plane.give_batch(lines(10, model="n"), batch_id="batch_2")
+        assert set(finish(plane, 10).values()) == {None}
+        assert len(plane.rows_of["batch_1"]) < 30
+        runtime_server("--models", "m", "--port", port(sick))
+        plane.wait(lambda: len(plane.rows_of["batch_1"]) == 30)
+
     def test_sends_its_rows_to_another_that_serves_the_model(
         self, plane: FakeControlPlane, start_agent: StartAgent, runtime_server: StartRuntime
     ) -> None:

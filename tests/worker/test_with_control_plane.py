@@ -1,15 +1,27 @@
 """The agent against the real API, services and database: what one side means is what the other understands."""
 
+import time
 from pathlib import Path
 
 import pytest
 from openai import OpenAI
+from sqlmodel import col, select
 
+from app.db.tables import Job, Lease
+from app.domain.jobs import JobKind
+from app.domain.rows import Blame, Reply, RowError, RowErrorCode
 from tests.fakes.steered_executor import SteeredExecutor
 from tests.served import Served
 from tests.working import StartWorker, content, ended, sdk, served, start_worker, submit
 
 __all__ = ["sdk", "served", "start_worker"]
+
+
+def leases(served: Served) -> set[str]:
+    """The states of all shards' leases."""
+    with served.yard.store.read() as session:
+        of_shards = select(col(Lease.state)).join(Job).where(col(Job.kind) == JobKind.SHARD)
+        return set(session.exec(of_shards).all())
 
 
 def test_a_batch_runs_to_its_end(served: Served, sdk: OpenAI, start_worker: StartWorker) -> None:
@@ -83,3 +95,26 @@ def test_a_second_worker_of_a_name_that_is_held_is_turned_away(
         start_worker("gpu-1", SteeredExecutor(), state_dir=tmp_path / "elsewhere")
     with pytest.raises(SystemExit):
         start_worker("gpu-3", SteeredExecutor(), pool="no-such-pool")
+
+
+def test_shards_of_a_runtime_that_is_down_come_back_at_no_cost_and_another_worker_does_them(
+    served: Served, sdk: OpenAI, start_worker: StartWorker
+) -> None:
+    sick, healthy = SteeredExecutor(), SteeredExecutor()
+    away = Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "no connection"), blame=Blame.RUNTIME)
+    sick.answers = dict.fromkeys(range(16), lambda: away)
+    sick.let_all()
+    start_worker("gpu-1", sick, runtime_down_seconds=0.5)
+    batch = submit(sdk, served, 16)
+    deadline = time.monotonic() + 20
+    while (states := leases(served)) != {"released"}:
+        assert time.monotonic() < deadline, states
+        time.sleep(0.05)
+    healthy.let_all()
+    start_worker("gpu-2", healthy)
+    batch = ended(sdk, served, batch.id)
+    assert batch.request_counts is not None
+    assert (batch.status, batch.request_counts.completed) == ("completed", 16)
+    with served.yard.store.read() as session:
+        jobs = session.exec(select(Job).where(col(Job.kind) == JobKind.SHARD)).all()
+    assert {(job.attempts, job.losses) for job in jobs} == {(0, 0)}
