@@ -258,7 +258,41 @@ EMBEDDINGS: Cells = {
 }
 """One row sent to a server that was started for embeddings."""
 
+OTHERWISE: dict[str, tuple[str, str, Callable[[], Row], Comes]] = {
+    "vectors of tokens": (
+        "llama-cpp-python",
+        "embeddings-of-a-causal-model",
+        embedding(["a", "b"]),
+        broken("one vector for each token"),
+    ),
+    "embeddings of a vLLM that generates": ("vllm", "ready", embedding("a"), refused(404, "Not Found")),
+    "chat of a vLLM that embeds": ("vllm", "embeddings", chat_row, refused(404, "Not Found")),
+    "embeddings that are switched off": ("llama-server", "ready", embedding("a"), refused(501, "--embeddings")),
+    "an engine that is dead": ("vllm", "dead", chat_row, insists("EngineCore encountered an issue")),
+}
+"""One row sent to one server that was started in another way."""
+
 NOT_TRIED = {
     ("transformers", "more tokens than the context"),
     ("transformers", "twenty mebibytes"),
 }
+
+STATES: dict[str, str] = {
+    "starting": "test_a_server_that_refuses_while_it_starts_takes_rows_once_it_listens",
+    "loading": "test_a_server_that_loads_its_model_says_so_and_costs_no_row",
+    "no health": "test_a_server_without_health_is_known_by_its_models",
+    "64 at once": "test_64_rows_at_once_are_all_answered",
+    "overload of a bounded queue": "test_a_full_queue_is_waited_for",
+    "overload without a bound": "test_a_server_without_a_bound_is_sent_each_row_once",
+    "few HTTP threads": "test_a_server_whose_threads_are_all_taken_by_rows_is_busy_not_dead",
+    "a wrong key": "test_a_wrong_key_fails_rows_with_the_servers_words",
+    "no keys": "test_a_server_without_keys_takes_any",
+    "request ids and content types": "test_rows_carry_an_id_and_a_type_that_every_server_takes",
+    "told to stop: vLLM": "test_vllm_that_is_told_to_stop_answers_500_and_its_row_is_not_lost",
+    "an idle engine killed": "test_vllm_whose_engine_is_dead_says_so_by_its_health",
+    "an engine that hangs": "test_vllm_whose_engine_hangs_looks_well_and_its_rows_time_out",
+    "told to stop: llama-server": "test_llama_server_that_is_told_to_stop_hangs_and_is_given_up",
+    "told to stop or killed: llama.cpp in Python": "test_llama_cpp_inside_python_cuts_its_rows",
+    "told to stop: the others": "test_servers_that_finish_first_lose_no_row",
+}
+"""Cells that are no single row: the test in test_states of each."""

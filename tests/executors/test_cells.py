@@ -9,7 +9,8 @@ import pytest
 from app.domain.rows import Reply, Row
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
-from tests.executors.cells import EMBEDDERS, EMBEDDINGS, NOT_TRIED, ROWS, SERVERS, Comes
+from tests.executors import test_states
+from tests.executors.cells import EMBEDDERS, EMBEDDINGS, NOT_TRIED, OTHERWISE, ROWS, SERVERS, STATES, Comes
 from tests.executors.running import run
 from tests.fakes.runtime_process import RuntimeProcess, start_runtime
 
@@ -54,6 +55,17 @@ def test_a_row(replica: Start, runtime_server: Start, server: str, make: Callabl
 @pytest.mark.parametrize(("server", "make", "comes"), cells(EMBEDDINGS))
 def test_an_embedding_row(replica: Start, server: str, make: Callable[[], Row], comes: Comes) -> None:
     check(replica(server, "embeddings"), make(), comes)
+
+
+@pytest.mark.parametrize("case", OTHERWISE)
+def test_a_row_at_a_server_that_was_started_otherwise(replica: Start, case: str) -> None:
+    server, state, make, comes = OTHERWISE[case]
+    check(replica(server, state), make(), comes)
+
+
+def test_every_state_has_its_test() -> None:
+    missing = [test for test in STATES.values() if not callable(getattr(test_states, test, None))]
+    assert missing == []
 
 
 def test_every_case_was_asked_of_every_server() -> None:

@@ -21,9 +21,9 @@ CITY = {
     "required": ["city"],
     "additionalProperties": False,
 }
-SECONDS = 110.0  # on a machine that does much else
+SECONDS = 200.0  # on a machine that does much else
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 
 def asked(executor: LocalExecutor, endpoint: str, **body: Any) -> Reply:
