@@ -9,9 +9,15 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from celery.utils.dispatch import Signal
 from celery.worker.consumer import Consumer
 
 log = logging.getLogger(__name__)
+
+broker_away = Signal(name="broker_away")
+"""The consumer looks for its broker: it has lost it, or has just begun."""
+broker_back = Signal(name="broker_back")
+"""The consumer takes messages."""
 
 # What Celery and kombu raise over content, as opposed to the broker's own errors.
 CONTENT_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
@@ -27,11 +33,17 @@ class SturdyConsumer(Consumer):
         super().__init__(*args, **options)
         self.loop = _reconnecting(self.loop)
 
+    def connect(self) -> Any:
+        """Celery's own, which goes on until there is a broker."""
+        broker_away.send(sender=self)
+        return super().connect()
+
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Celery's own, which closes the lost connection; what closing stumbles over must not end the worker.
 
         With a message on its way kombu asks the lost connection for its host, and finds it gone (AttributeError).
         """
+        broker_away.send(sender=self)
         try:
             super().on_connection_error_after_connected(exc)
         except Exception:
@@ -53,9 +65,13 @@ class SturdyConsumer(Consumer):
 
 
 def _reconnecting(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """`loop`, with an item that is no message at all answered by a new connection: it left its list already."""
+    """Have `loop` say that it runs, and answer an item that is no message with a new connection.
+
+    Such an item has left its list already.
+    """
 
     def run(*args: Any, **options: Any) -> Any:
+        broker_back.send(sender=None)
         try:
             return loop(*args, **options)
         except CONTENT_ERRORS as error:

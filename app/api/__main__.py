@@ -6,14 +6,16 @@
 import argparse
 import json
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
-from app.api.main import begin, create_app
+from app.api.main import begin, close_listeners, create_app
 from app.db import schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable, Store
@@ -90,8 +92,18 @@ def _prepare(settings: ServerSettings, *, init: bool) -> None:
         yard.store.close()
 
 
+class _Server(uvicorn.Server):
+    """uvicorn waits for the calls under way before it ends; those that only wait for a bell are answered first."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        if isinstance(self.config.app, FastAPI):
+            close_listeners(self.config.app)
+        await super().shutdown(sockets)
+
+
 def _serve(settings: ServerSettings) -> int:
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(
             create_app(settings),
             host=settings.host,

@@ -6,13 +6,15 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from app.api import batches, errors, events, files, health, models, pools, tokens, worker_views, workers
+from app.api import batches, errors, events, files, health, models, polls, pools, tokens, worker_views, workers
 from app.api.duties import Duties
+from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.db import schema
 from app.schemas.pools import NewPool
@@ -35,6 +37,7 @@ ROUTERS = (
     worker_views.router,
     tokens.router,
     workers.router,
+    polls.router,
     workers.hand_ins,
 )
 USED_SECONDS = 60
@@ -52,13 +55,19 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
         ringer = Ringer(publisher(found.broker_url.get_secret_value())) if found.broker_url is not None else None
         try:
             await run_in_threadpool(begin, yard, found)
-            app.state.yard = yard = ringer.start(yard) if ringer is not None else yard
+            yard = ringer.start(yard) if ringer is not None else yard
+            app.state.listeners = listeners = Listeners(yard.bells)
+            app.state.yard = yard = replace(yard, bells=listeners)
             app.state.used_tokens = set()
             duties = Duties(yard, periods=periods(found), runner=f"api-{socket.gethostname()}-{os.getpid()}")
             await run_in_threadpool(duties.start)
-            noting = asyncio.create_task(_note_used_tokens(app))
+            side_work = [
+                asyncio.create_task(_note_used_tokens(app)),
+                asyncio.create_task(listeners.run(yard)),
+            ]
             yield
-            noting.cancel()
+            for task in side_work:
+                task.cancel()
             await _note_used_tokens_now(app)
             await run_in_threadpool(duties.stop)
         finally:
@@ -72,6 +81,13 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     return app
+
+
+def close_listeners(app: FastAPI) -> None:
+    """Answer all polls that wait, and let no more wait: the process is about to end."""
+    listeners: Listeners | None = getattr(app.state, "listeners", None)
+    if listeners is not None:
+        listeners.close()
 
 
 def begin(yard: Yard, settings: ServerSettings) -> None:

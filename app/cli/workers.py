@@ -1,16 +1,23 @@
-"""`gpuyard worker`: the workers, what they have to give, and why one gets no lease (PL-06, PL-07)."""
+"""`gpuyard worker`: the workers, what they have to give, why one gets no lease (PL-06, PL-07), what to ask of one."""
 
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from app.cli.connection import server
+from app.cli.errors import CliError
 from app.cli.figures import duration, moment, size
 from app.cli.printing import Json, print_fields, print_json, print_table
+from app.cli.work import work
 from app.client.public import path_to
 
-app = typer.Typer(no_args_is_help=True, help="Workers: list, show.")
+app = typer.Typer(no_args_is_help=True, invoke_without_command=True)
+app.callback()(work)
+WAIT_SECONDS = 1.0
+AWAY = frozenset({"unreachable", "stale", "offline"})
+Which = Annotated[str, typer.Argument(metavar="WORKER", help="Id or name of a worker.")]
 NO_LEASE = {
     "slots": "all its slots are taken",
     "nothing": "nothing waits that it could run",
@@ -58,7 +65,7 @@ def list_workers(
             (
                 worker["name"],
                 worker["pool"],
-                worker["state"],
+                _state(worker),
                 duration(worker["seen_seconds"]),
                 _load(worker),
                 size(worker["memory_available"]),
@@ -74,9 +81,7 @@ def list_workers(
 
 
 @app.command()
-def show(
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Id or name of a worker.")], as_json: Json = False
-) -> None:
+def show(worker: Which, as_json: Json = False) -> None:
     """Show a worker: its host, its runtimes and their models, and why it gets no lease."""
     with server() as api:
         found = api.get(path_to("v1", "workers", worker))
@@ -92,6 +97,37 @@ def show(
         print_fields({"model": pulled(pull)})
 
 
+@app.command()
+def drain(
+    worker: Which,
+    wait: Annotated[bool, typer.Option("--wait", help="Give back control when it has left.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="With --wait: seconds; then exit 1.")] = None,
+) -> None:
+    """Have a worker finish what it has and leave.
+
+    Its rows in flight get its `drain_seconds`; the rest goes to others. It hears of it with its next heartbeat or poll.
+    """
+    with server() as api:
+        asked = api.post(path_to("v1", "workers", worker, "drain"))
+        until = None if timeout is None else time.monotonic() + timeout
+        while wait and asked["state"] != "gone":
+            if asked["state"] in AWAY:
+                raise CliError(f"{asked['name']} is {asked['state']}: it leaves when it is heard of again")
+            if until is not None and time.monotonic() >= until:
+                raise CliError(f"{asked['name']} has not left within {timeout:g} s: {_state(asked)}")
+            time.sleep(WAIT_SECONDS)
+            asked = api.get(path_to("v1", "workers", asked["id"]))
+    typer.echo(f"{asked['name']} has left" if asked["state"] == "gone" else f"{asked['name']} was asked to leave")
+
+
+@app.command()
+def reset(worker: Which) -> None:
+    """Have a worker that waits after failed calls try again at once."""
+    with server() as api:
+        asked = api.post(path_to("v1", "workers", worker, "reset"))
+    typer.echo(f"{asked['name']} was asked to try again at once")
+
+
 def fields(worker: Mapping[str, Any]) -> dict[str, object]:
     """Give what there is to show of a worker but its GPUs and runtimes."""
     why = worker["no_lease"]
@@ -99,7 +135,7 @@ def fields(worker: Mapping[str, Any]) -> dict[str, object]:
         "worker": worker["name"],
         "id": worker["id"],
         "pool": worker["pool"],
-        "state": worker["state"],
+        "state": _state(worker),
         "phase": worker["phase"],
         "activity": worker["activity"],
         "no lease": f"{why}: {NO_LEASE[why]}" if why in NO_LEASE else why,
@@ -166,6 +202,12 @@ def slots(worker: Mapping[str, Any], name: str) -> str | None:
     """Write a class's free slots and all of them."""
     found = worker["slots"].get(name)
     return f"{found['free']}/{found['total']}" if found else None
+
+
+def _state(worker: Mapping[str, Any]) -> str:
+    """Write the state; one that was asked to leave and does not say so yet is shown as such."""
+    asked = worker.get("drain_requested_at") is not None and worker["state"] not in {"draining", "gone"}
+    return f"{worker['state']}, to drain" if asked else str(worker["state"])
 
 
 def _load(worker: Mapping[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from app.client.downloads import download
 from app.client.errors import Refused
 from app.client.http import Http
 from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
+from app.schemas.polls import Poll, PollAnswer
 from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, Progress
 from app.schemas.wire import Wire
@@ -23,6 +24,8 @@ from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
 BOOT_ID_HEADER = "x-gpuyard-boot-id"
 CALL_SECONDS = 30.0
 BYE_SECONDS = 2.0
+POLL_MORE_SECONDS = 10.0
+"""An answer to a poll may come so much later than asked."""
 AnswerT = TypeVar("AnswerT", bound=Wire)
 
 
@@ -48,6 +51,10 @@ class ControlPlane:
     def heartbeat(self, worker_id: str, beat: Heartbeat, *, timeout_seconds: float) -> HeartbeatAnswer:
         """Send one beat, once: a beat that is sent again is another beat, with another time."""
         return self._post(f"/workers/{worker_id}/heartbeat", beat, HeartbeatAnswer, timeout_seconds=timeout_seconds)
+
+    def poll(self, poll: Poll) -> PollAnswer:
+        """Wait for messages, once; the caller's back-off decides about another try."""
+        return self._post("/workers/poll", poll, PollAnswer, timeout_seconds=poll.wait_seconds + POLL_MORE_SECONDS)
 
     def claim(self, request: ClaimRequest, *, deadline_seconds: float = CALL_SECONDS) -> ClaimAnswer:
         """Ask for shards; a lost answer is asked for again under the same request_id."""

@@ -15,7 +15,8 @@ from app.client.reachability import Reachability
 
 FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 5.0
-_TIMEOUT = httpx.Timeout(connect=3.0, read=30.0, write=30.0, pool=10.0)
+_CONNECT_SECONDS = 3.0
+_TIMEOUT = httpx.Timeout(connect=_CONNECT_SECONDS, read=30.0, write=30.0, pool=10.0)
 # Heartbeat, hand-ins, claims and downloads of a few shares: each has its own connection, none waits for another.
 # Kept ones end before a server's or a proxy's own keep-alive does, or a call now and then meets a closed socket.
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=3.0)
@@ -75,7 +76,8 @@ class Http:
             "headers": {**kind, **(headers or {})},
         }
         if timeout_seconds is not None:
-            arguments["timeout"] = timeout_seconds
+            # Only the answer may take long: a host that does not even take the connection is given up as usual.
+            arguments["timeout"] = httpx.Timeout(timeout_seconds, connect=min(timeout_seconds, _CONNECT_SECONDS))
 
         def once() -> Any:
             with self._transport():

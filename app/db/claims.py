@@ -82,12 +82,16 @@ def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping
 
 
 def idle_in(pool: str, *, seen_after: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Give what makes a worker of a pool idle: it is ready, was heard of since, and holds nothing."""
+    """Give what makes a worker of a pool idle: it is ready, was heard of since, and holds nothing.
+
+    One that reports no phase is ready while it is heard of (A-19); one that is told to drain takes nothing more.
+    """
     holds = exists().where(col(Lease.worker_id) == col(Worker.id), col(Lease.state).in_(_LIVE))
     return (
         col(Worker.pool) == pool,
         col(Worker.state) == WorkerState.ACTIVE,
-        col(Worker.phase) == Phase.READY,
+        or_(col(Worker.phase) == Phase.READY, col(Worker.phase).is_(None)),
+        col(Worker.drain_requested_at).is_(None),
         col(Worker.last_seen_at) > seen_after,
         ~holds,
     )

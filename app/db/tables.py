@@ -239,6 +239,7 @@ class Worker(SQLModel, table=True):
         UniqueConstraint("org_id", "name"),
         Index("ix_worker_pool", "pool", "state"),
         Index("ix_worker_seen", "state", "last_seen_at"),
+        Index("ix_worker_command", "command_at"),
     )
 
     id: str = Field(primary_key=True)
@@ -266,6 +267,9 @@ class Worker(SQLModel, table=True):
     """Models that its runtimes fetch or fetched since its hello (app.schemas.pulls)."""
     no_lease: str | None = None
     drain_requested_at: datetime | None = _at()
+    reset_requested_at: datetime | None = _at()
+    command_at: datetime | None = _at()
+    """The later of both: waiting polls are woken by it."""
     created_at: datetime = _at(nullable=False)
     hello_at: datetime = _at(nullable=False)
     last_seen_at: datetime = _at(nullable=False)
@@ -297,6 +301,13 @@ class Lease(SQLModel, table=True):
             "expires_at",
             sqlite_where=text("state IN ('held', 'stopping')"),
             postgresql_where=text("state IN ('held', 'stopping')"),
+        ),
+        Index(
+            "ix_lease_stopping",
+            "worker_id",
+            "batch_id",
+            sqlite_where=text("state = 'stopping'"),
+            postgresql_where=text("state = 'stopping'"),
         ),
         Index("ix_lease_claim", "worker_id", "claim_request"),
         _COUNTS_UP,

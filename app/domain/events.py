@@ -36,6 +36,8 @@ MEANINGS: Mapping[str, str] = {
     "worker.hello": "A worker registered.",
     "worker.setting_up": "A worker is being set up and takes no work.",
     "worker.active": "A worker is ready for work.",
+    "worker.drain_requested": "An admin asked a worker to finish what it has and leave.",
+    "worker.reset_requested": "An admin asked a worker to end its back-off.",
     "worker.draining": "A worker takes no new work and is about to leave.",
     "worker.gone": "A worker has left, or was replaced by a restart of itself.",
     "worker.offline": "A worker was silent for longer than its grace.",

@@ -36,6 +36,7 @@ class WorkerInfo(Wire):
     last_seen_at: float
     seen_seconds: float
     created_at: int
+    drain_requested_at: float | None = None
     slots: dict[str, SlotInfo]
     max_concurrent_prompts: int | None
     current_invocations: int

@@ -165,11 +165,15 @@ class Heartbeat(Wire):
 
 
 class HeartbeatAnswer(Wire):
-    """Per listed lease what holds of it, and what waits. Sent after the commit that renewed them (PROTOCOL 2)."""
+    """Per listed lease what holds of it, and what waits. Sent after the commit that renewed them (PROTOCOL 2).
+
+    `reset_backoff` names the last time that somebody asked for it (BK-04): a mark not seen before ends a back-off.
+    """
 
     leases: dict[int, LeaseVerdict]
     work: bool = False
     drain: bool = False
+    reset_backoff: str | None = None
     slots: int | None = None
     next_segment_seconds: float | None = None
 

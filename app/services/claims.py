@@ -60,11 +60,16 @@ def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
 
 def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
     """Tell whether the pool has something that this worker may take now; what every bell without a broker says."""
+    return first_work(session, yard, worker, now) is not None
+
+
+def first_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> Batch | None:
+    """Give the batch whose turn it is with this worker now, or None when it may take nothing."""
     view = _view(session, yard, worker, now)
     if why_no_job(view, pool_rules(session.get(Pool, worker.pool))) is not None:
-        return False
+        return None
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=None)
-    return bool(_candidates(session, worker, view, leaves, now))
+    return next((candidate.batch for candidate in _candidates(session, worker, view, leaves, now)), None)
 
 
 def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:

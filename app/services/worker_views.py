@@ -70,6 +70,7 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         last_seen_at=worker.last_seen_at.timestamp(),
         seen_seconds=round(silence.total_seconds(), 3),
         created_at=int(worker.created_at.timestamp()),
+        drain_requested_at=worker.drain_requested_at.timestamp() if worker.drain_requested_at is not None else None,
         slots={"batches": SlotInfo(total=worker.slots, free=_free(worker, held, view, no))},
         max_concurrent_prompts=worker.max_concurrent_prompts,
         current_invocations=worker.current_invocations,

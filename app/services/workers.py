@@ -1,17 +1,18 @@
 """A worker's life as the control plane sees it: hello, heartbeat, bye (PROTOCOL 2, 3; LS-01 to LS-05)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 from ulid import ULID
 
-from app.db import events, locks
 from app.db import leases as leases_sql
+from app.db import locks
 from app.db import pools as pools_sql
 from app.db import workers as workers_sql
 from app.db.tables import Lease, Pool, Worker
+from app.db.types import to_ms
 from app.domain.errors import BadRequest, Conflict, Forbidden
 from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
 from app.domain.timing import Timing
@@ -32,6 +33,7 @@ from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import GHOST_BEATS, end_ghost, end_silenced
 from app.services.pools import timing_of
+from app.services.sightings import note_seen, record
 
 
 class ProtocolMismatch(BadRequest):
@@ -97,7 +99,13 @@ def heartbeat(yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat) -> He
     worker, now = yard.store.run(lambda session: _note_beat(session, yard, worker_id, beat))
     with yard.store.read() as session:
         work = has_work(session, yard, worker, now)
-    return HeartbeatAnswer(leases=leases, work=work, drain=worker.drain_requested_at is not None, slots=worker.slots)
+    return HeartbeatAnswer(
+        leases=leases,
+        work=work,
+        drain=worker.drain_requested_at is not None,
+        reset_backoff=str(to_ms(worker.reset_requested_at)) if worker.reset_requested_at is not None else None,
+        slots=worker.slots,
+    )
 
 
 def bye(yard: Yard, caller: Caller, worker_id: str, word: Bye) -> None:
@@ -112,7 +120,7 @@ def bye(yard: Yard, caller: Caller, worker_id: str, word: Bye) -> None:
         worker.state, worker.gone_at, worker.last_seen_at = WorkerState.GONE, now, now
         session.add(worker)
         data = {"reason": word.reason.value, "inflight_abandoned": word.inflight_abandoned}
-        _record(session, worker, "worker.gone", now, data)
+        record(session, worker, "worker.gone", now, data)
 
     yard.store.run(work)
 
@@ -143,7 +151,7 @@ def mark_offline(yard: Yard, limit: int) -> int:
         for worker in silent:
             worker.offline_at = now
             session.add(worker)
-            _record(
+            record(
                 session,
                 worker,
                 "worker.offline",
@@ -205,9 +213,10 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker.phase = hello.phase
     worker.state = project(WorkerState.JOINING, hello.phase)
     worker.hello_at = worker.last_seen_at = now
-    worker.last_beat_at = worker.offline_at = worker.gone_at = worker.drain_requested_at = None
+    worker.last_beat_at = worker.offline_at = worker.gone_at = None
+    worker.drain_requested_at = worker.reset_requested_at = worker.command_at = None
     session.add(worker)
-    _record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
+    record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
     session.flush()
     live = {lease.id for lease in leases_sql.live_of_worker(session, worker.id) if lease.id is not None}
     return worker, now, live
@@ -281,36 +290,17 @@ def _note_beat(session: Session, yard: Yard, worker_id: str, beat: Heartbeat) ->
     if worker is None or worker.boot_id != beat.boot_id:
         raise Conflict("this worker was started again; this process is superseded", code="superseded")
     now = yard.store.now(session)
-    before, was_offline = worker.state, worker.offline_at is not None
-    worker.phase = beat.phase
-    worker.state = project(WorkerState(worker.state), beat.phase)
-    worker.activity, worker.current_invocations = beat.activity, beat.current_invocations
+    note_seen(session, worker, beat.phase, beat.current_invocations, now)
+    worker.activity = beat.activity
     if beat.sample is not None:
         worker.sample = beat.sample.model_dump(mode="json")
     if beat.runtimes is not None:
         worker.runtimes = _dump(beat.runtimes)
     worker.slots = pool_slots(session.get(Pool, worker.pool), otherwise=worker.slots)
-    worker.last_seen_at = worker.last_beat_at = now
-    worker.offline_at = None
+    worker.last_beat_at = now
     session.add(worker)
-    if worker.state != before:
-        _record(session, worker, f"worker.{worker.state}", now, {"from": before})
-    if was_offline:
-        _record(session, worker, "worker.online", now, {})
     return worker, now
 
 
 def _dump(runtimes: Sequence[RuntimeInfo]) -> list[dict[str, object]]:
     return [runtime.model_dump(mode="json") for runtime in runtimes]
-
-
-def _record(session: Session, worker: Worker, kind: str, now: datetime, data: Mapping[str, object]) -> None:
-    events.record(
-        session,
-        now=now,
-        type=kind,
-        subject=worker.id,
-        actor=f"worker:{worker.id}",
-        org_id=worker.org_id,
-        data={"name": worker.name, **data},
-    )

@@ -1,6 +1,6 @@
 """The agent inside a GPU worker: starts, stops and joins its loops, and is all that Celery's side sees of them.
 
-Start   state directory locked > runtimes looked at > spool sent > hello > loops > gate open (phase ready)
+Start   state directory locked > runtimes looked at > spool sent > hello > gate open (phase ready) > loops
 Stop    1. gate and door closed, shares wound down, cut, given up (app.worker.drain)
         2. probes, spool sender   3. bye   4. heartbeat, self-stop: last, for leases live until their end is answered
         5. runtimes, HTTP client, state directory   6. the process, by `on_exit`
@@ -13,11 +13,13 @@ from typing import Any
 
 import structlog
 
-from app.client.errors import ControlPlaneError, Dismissed
+from app.client.errors import ControlPlaneError, Dismissed, TryLater
+from app.domain.polls import MessageKind
 from app.domain.workers import Activity, ByeReason, Phase, Transport
-from app.schemas.workers import Bye, HeartbeatAnswer, Welcome
+from app.schemas.polls import Poll, PolledMessage
 from app.schemas.workers import Heartbeat as Beat
-from app.worker import signals
+from app.schemas.workers import HeartbeatAnswer, Welcome
+from app.worker.backoff import Backoff
 from app.worker.clock import Clock, boottime
 from app.worker.door import Door
 from app.worker.drain import Drain
@@ -25,9 +27,11 @@ from app.worker.gate import Gate
 from app.worker.heartbeat import Heartbeat
 from app.worker.held import HeldLeases, Listing
 from app.worker.kit import Kit
+from app.worker.leaving import say_bye, take_back_hello
 from app.worker.load_watch import LoadWatch
 from app.worker.loop import Loop
 from app.worker.opening import introduce, open_parts
+from app.worker.polling import Polling
 from app.worker.probes import Probes
 from app.worker.pull_reports import PullReports
 from app.worker.puller import Puller
@@ -36,19 +40,25 @@ from app.worker.shares import Shares
 from app.worker.spool_sender import SpoolSender
 from app.worker.state import StateDirBusy
 from app.worker.trials import Trials
+from app.worker.watchdog import EXIT_SECONDS, watchdog
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
 
 FACTS_SECONDS = 30.0
 STOP_SECONDS = 1.0
 """What a loop gets to end its turn; a call that hangs longer is cut by the end of the client."""
+BROKER_SECONDS = 1.0
+"""A broker that is away for less is not worth a poll."""
 STUCK_EXIT_CODE = 75
 """Of a process that had to be ended because something in it hangs (EX_TEMPFAIL)."""
 log = structlog.get_logger("gpuyard.worker")
 
 
 class Agent:
-    """One a process. `start` first; `attach` when a Celery worker carries it; `drain` and `join` at the end."""
+    """One a process. `start` first; `attach` when a Celery worker carries it; `drain` and `join` at the end.
+
+    `on_exit(code)` is to end the process, `watch(seconds, code)` to end it in any case after so long.
+    """
 
     def __init__(
         self,
@@ -58,6 +68,7 @@ class Agent:
         transport: Transport = Transport.CELERY,
         clock: Clock = boottime,
         on_exit: Callable[[int], None] = lambda _code: None,
+        watch: Callable[[float, int], None] = lambda _seconds, _code: None,
     ) -> None:
         self._settings = settings
         self._executors = executors
@@ -65,12 +76,13 @@ class Agent:
         self._clock = clock
         self._on_exit = on_exit
         self._parts = ExitStack()
-        self._watch: Callable[[float, int], None] = lambda _seconds, _code: None
+        self._watch = watch
         self._ended = threading.Event()
         self._leaving = threading.Lock()
         self._facts_at = float("-inf")
         self._door = Door(settings.pool)
-        self._gate = Gate(settings.slots_batches, self._on_gate)
+        self._gate = Gate(settings.slots_batches, self._on_gate, bound=settings.invocation_bound)
+        self._reset_seen: str | None = None
         self.name = settings.worker_name or ""
         self.phase = Phase.BOOTING
         self.exit_code = 0
@@ -86,12 +98,16 @@ class Agent:
         except (StateDirBusy, ExecutorUnavailable, ControlPlaneError) as error:
             log.error("worker.refused", why=str(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
             self.exit_code, self.exit_reason = 1, str(error)
+            if isinstance(error, TryLater):
+                take_back_hello(self._own)
             self._close()
             raise SystemExit(1) from error
         self._build(welcome)
         self._gate.resize(welcome.slots)
         self.phase = Phase.READY
         self._gate.open()  # before the first beat, whose answer says whether there is work
+        if self._transport is Transport.HTTP:
+            self._polling.begin()
         for loop in self._loops:
             loop.start()
         log.info("worker.ready", worker=self.name, worker_id=welcome.worker_id, pool=welcome.pool)
@@ -125,8 +141,17 @@ class Agent:
             on_dismissed=self._dismissed,
             row_done=self._row_done,
             starved=self._own.size.starved,
+            told_to_drain=lambda: self.drain(ByeReason.DRAIN),
         )
-        self._shares = Shares(kit, self._gate, clock)
+        self._shares = Shares(kit, self._gate, clock, on_ended=self._share_ended)
+        self._polling = Polling(
+            self._own.plane.poll,
+            Backoff(settings.retry_min_seconds, settings.retry_max_seconds),
+            clock,
+            describe=self._next_poll,
+            on_message=self._heard,
+            on_dismissed=self._dismissed,
+        )
         self._drain = Drain(
             self._shares,
             drain_seconds=settings.drain_seconds,
@@ -154,17 +179,25 @@ class Agent:
             Trials(self._own.runtimes, self._shares, clock, on_change=self._runtimes_changed),
             self._sender,
             reports,
+            self._polling,
         ]
 
     # --- what others ask of it
 
-    def attach(self, celery_worker: Any) -> None:
-        """Take over the queue, the signals and the end of a Celery worker whose consumer has not started."""
+    def attach(self, celery_worker: Any, on_exit: Callable[[int], None]) -> None:
+        """Take over the queue and the end of a Celery worker whose consumer has not started."""
         self._door.attach(celery_worker)
-        self._on_exit, self._watch = signals.end_celery, signals.watchdog
-        signals.take_over(self.on_signal, self._celery_ends)
+        self._on_exit, self._watch = on_exit, watchdog
         if self._ended.is_set():  # it was dismissed before Celery was there to be told
-            signals.end_celery(self.exit_code)
+            on_exit(self.exit_code)
+
+    def broker_away(self) -> None:
+        """Hear of work by polls until `broker_back`: heartbeats alone would let it wait."""
+        self._polling.begin(after_seconds=BROKER_SECONDS)
+
+    def broker_back(self) -> None:
+        """Leave the ringing to the broker again."""
+        self._polling.end()
 
     def run_batch(self, batch_id: str) -> None:
         """Take a share of the batch, or of a better one, in this thread. Without a permit it returns at once."""
@@ -180,7 +213,7 @@ class Agent:
         self._gate.close()
         begins = not self._ended.is_set() and self._drain.start(reason)
         if begins:
-            self._watch(self._drain.longest_seconds + signals.EXIT_SECONDS, STUCK_EXIT_CODE)
+            self._watch(self._drain.longest_seconds + EXIT_SECONDS, STUCK_EXIT_CODE)
         return begins
 
     def on_signal(self) -> None:
@@ -188,7 +221,8 @@ class Agent:
         if not self.drain(ByeReason.SIGNAL) and not self._ended.is_set():
             self._drain.hurry()
 
-    def _celery_ends(self) -> None:
+    def on_shutdown(self) -> None:
+        """Celery ends for a reason of its own: leave first."""
         self.drain(ByeReason.SIGNAL)
         self.join(self._drain.longest_seconds)
 
@@ -225,6 +259,9 @@ class Agent:
             for share in self._shares.all():
                 share.pace(answer.next_segment_seconds)
         self._gate.resize(answer.slots)
+        if answer.reset_backoff not in {None, self._reset_seen}:
+            self._reset_seen = answer.reset_backoff
+            self._polling.reset_backoff()
         if self._own.spool.has_orphans:
             self._sender.wake()
         if answer.drain:
@@ -234,6 +271,31 @@ class Agent:
         keep_alive = self._settings.keep_alive_seconds
         if 0 <= keep_alive <= self._shares.idle_seconds:
             self.drain(ByeReason.IDLE)
+
+    def _next_poll(self, cursor: str | None) -> Poll | None:
+        """Describe a poll; none while what it could bring could not be begun (CC-02)."""
+        free = self._gate.free if self._takes_work else 0
+        if not free and self.phase is not Phase.SETUP:  # in set-up it takes no work and hears the rest (R-26, P-08)
+            return None
+        return Poll(
+            worker_id=self._worker_id,
+            boot_id=self._own.state.boot_id,
+            cursor=cursor,
+            phase=self.phase,
+            current_invocations=len(self._held),
+            free=free,
+            wait_seconds=self._settings.wait_max_seconds,
+        )
+
+    def _heard(self, message: PolledMessage) -> None:
+        if message.kind == MessageKind.WORK:
+            self._shares.ring()
+        elif message.kind == MessageKind.STOP:
+            self._heartbeat.wake()
+        elif message.kind == MessageKind.DRAIN:
+            self.drain(ByeReason.DRAIN)
+        elif message.kind == MessageKind.RESET_BACKOFF:
+            self._polling.reset_backoff()
 
     def _runtimes_changed(self) -> None:
         if self._own.size.runtimes_changed(self._own.runtimes.known_slots):
@@ -245,6 +307,9 @@ class Agent:
     def _ring(self) -> None:
         self._shares.ring()
 
+    def _share_ended(self) -> None:
+        self._polling.share_ended()
+
     def _row_done(self) -> None:
         if self._own.size.row_done():
             self._fit()
@@ -254,8 +319,13 @@ class Agent:
         for share in self._shares.all():
             share.fit()
 
+    @property
+    def _takes_work(self) -> bool:
+        return self._gate.has_room and self._own.runtimes.any_alive
+
     def _on_gate(self) -> None:
-        self._door.set(is_open=self._gate.has_room and self._own.runtimes.any_alive)
+        self._door.set(is_open=self._takes_work)
+        self._polling.wake()
 
     def _set_phase(self, phase: Phase) -> None:
         self.phase = phase
@@ -285,7 +355,7 @@ class Agent:
             self._probes.stop()
             self._sender.stop()
             if reason is not None:
-                self._say_bye(reason, abandoned)
+                say_bye(self._own, self._worker_id, reason, abandoned)
             for loop in self._loops:
                 loop.stop()
             for loop in self._loops:
@@ -297,15 +367,3 @@ class Agent:
     def _close(self) -> None:
         self._parts.close()
         self._ended.set()
-
-    def _say_bye(self, reason: ByeReason, abandoned: int) -> None:
-        bye = Bye(
-            boot_id=self._own.state.boot_id,
-            reason=reason,
-            inflight_abandoned=abandoned,
-            spooled=self._own.spool.ending_leases(),
-        )
-        try:
-            self._own.plane.bye(self._worker_id, bye)
-        except ControlPlaneError as error:
-            log.debug("bye.unanswered", why=str(error))

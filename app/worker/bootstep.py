@@ -1,10 +1,12 @@
 """Where Celery's start and the agent meet."""
 
+from collections.abc import Callable
 from typing import Any
 
 from celery import bootsteps
 
-from app.worker import control_commands, current
+from app import celery_consumer
+from app.worker import control_commands, current, signals
 
 COMMANDS = (control_commands.gpuyard_stop,)
 """Celery knows a remote command once its module was imported."""
@@ -20,4 +22,15 @@ class AgentStep(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         """Attach the agent."""
-        current.agent().attach(parent)
+        agent = current.agent()
+        agent.attach(parent, signals.end_celery)
+        signals.take_over(agent.on_signal, agent.on_shutdown)
+        celery_consumer.broker_away.connect(_tell(agent.broker_away), weak=False, dispatch_uid="gpuyard-away")
+        celery_consumer.broker_back.connect(_tell(agent.broker_back), weak=False, dispatch_uid="gpuyard-back")
+
+
+def _tell(what: Callable[[], None]) -> Callable[..., None]:
+    def tell(**_: object) -> None:
+        what()
+
+    return tell

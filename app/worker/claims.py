@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ulid import ULID
 
+from app.domain.eligibility import No
 from app.schemas.claims import BatchBrief, ClaimRequest, Grant
 from app.worker.kit import Kit
 
@@ -33,6 +34,8 @@ def claim(kit: Kit, batch_id: str | None, *, started: bool, want_rows: int) -> C
     )
     sent_at = kit.clock()
     answer = kit.plane.claim(request)
+    if answer.no is No.DRAINING:
+        kit.told_to_drain()
     if answer.batch is None or not answer.grants:
         return None
     return Claimed(answer.batch, answer.grants, sent_at)

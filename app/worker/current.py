@@ -1,5 +1,6 @@
 """The agent of this process: set once by the Celery worker that starts it, asked for by the tasks."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 
@@ -13,8 +14,20 @@ class ProcessAgent(Protocol):
     def start(self) -> None:
         """Say hello to the control plane and begin to beat. Raises SystemExit(1) when it is refused."""
 
-    def attach(self, celery_worker: Any) -> None:
-        """Take the worker's queues and signals over; called before its consumer starts."""
+    def attach(self, celery_worker: Any, on_exit: Callable[[int], None]) -> None:
+        """Take the worker's queues and its end over; called before its consumer starts."""
+
+    def on_signal(self) -> None:
+        """Somebody wants this process to end."""
+
+    def on_shutdown(self) -> None:
+        """Celery ends; give back control when everything is in good order."""
+
+    def broker_away(self) -> None:
+        """The consumer has lost its broker, or has not found it yet."""
+
+    def broker_back(self) -> None:
+        """The consumer takes messages."""
 
     def run_batch(self, batch_id: str) -> None:
         """Work on the batch, or a better one, until the control plane has no more for this worker."""

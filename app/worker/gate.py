@@ -40,14 +40,15 @@ class Permit:
 
 
 class Gate:
-    """`slots` shares may start rows at a time, and one more may be at its last rows.
+    """`slots` shares may start rows at a time, and one more may be at its last rows; never more than `bound` in all.
 
     Closed while the worker may take nothing (phase). `on_change` is called without the lock after each change.
     """
 
-    def __init__(self, slots: int, on_change: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, slots: int, on_change: Callable[[], None] = lambda: None, *, bound: int | None = None) -> None:
         self.lock = threading.Lock()
         self.slots = slots
+        self._bound = bound
         self.slots_taken = 0
         self.shares = 0
         self._is_open = False
@@ -67,6 +68,12 @@ class Gate:
     def is_open(self) -> bool:
         """Whether the worker takes work at all."""
         return self._is_open
+
+    @property
+    def free(self) -> int:
+        """How many triggers would get a permit now, one after the other."""
+        with self.lock:
+            return self._free()
 
     @property
     def has_room(self) -> bool:
@@ -97,4 +104,10 @@ class Gate:
         self._on_change()
 
     def _has_room(self) -> bool:
-        return self._is_open and self.slots_taken < self.slots and self.shares <= self.slots
+        return self._free() > 0
+
+    def _free(self) -> int:
+        if not self._is_open:
+            return 0
+        most = self.slots + 1 if self._bound is None else min(self.slots + 1, self._bound)
+        return max(0, min(self.slots - self.slots_taken, most - self.shares))

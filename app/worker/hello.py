@@ -1,6 +1,5 @@
 """Saying hello: what the spool holds first, then who we are; ten tries when nobody answers (A-15, PROTOCOL 3, R-09)."""
 
-import random
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,16 +11,7 @@ from app.schemas.workers import Hello, Welcome
 from app.worker.spool import Spool
 
 TRIES = 10
-_JITTER_SECONDS = 5.0
 log = structlog.get_logger("gpuyard.worker")
-
-
-def backoff(first: float, longest: float, chance: Callable[[], float] = random.random) -> Iterator[float]:
-    """Give the waits after one failure, two, and so on: `b + rand(0,1) * min(b, 5)`, `b` doubling (R-09)."""
-    base = first
-    while True:
-        yield base + chance() * min(base, _JITTER_SECONDS)
-        base = min(2 * base, longest)
 
 
 def say_hello(

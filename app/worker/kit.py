@@ -18,7 +18,7 @@ class Kit:
     """One worker's parts, and what a share tells the agent.
 
     `ring` when there may be work, `on_dismissed` when the control plane wants nothing more of us, `row_done` and
-    `starved` for the size of the prompt pool.
+    `starved` for the size of the prompt pool, `told_to_drain` when a claim is answered that this worker is to leave.
     """
 
     plane: ControlPlane
@@ -36,3 +36,4 @@ class Kit:
     on_dismissed: Callable[[Dismissed], None]
     row_done: Callable[[], None]
     starved: Callable[[], None]
+    told_to_drain: Callable[[], object] = lambda: None

@@ -10,8 +10,9 @@ from app.client.control_plane import ControlPlane
 from app.domain.workers import Transport
 from app.schemas.workers import Hello, Welcome
 from app.worker import introduction
+from app.worker.backoff import backoff
 from app.worker.clock import Clock
-from app.worker.hello import backoff, say_hello
+from app.worker.hello import say_hello
 from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
 from app.worker.runtimes import Runtimes

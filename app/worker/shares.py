@@ -1,6 +1,7 @@
 """All shares of this worker, and the one way into a new one: through the gate, then a claim (PROTOCOL 6)."""
 
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -15,12 +16,13 @@ log = structlog.get_logger("gpuyard.worker")
 
 
 class Shares:
-    """Thread-safe. `idle_seconds` counts since the last share ended."""
+    """Thread-safe. `idle_seconds` counts since the last share ended; `on_ended` is called when one has."""
 
-    def __init__(self, kit: Kit, gate: Gate, clock: Clock) -> None:
+    def __init__(self, kit: Kit, gate: Gate, clock: Clock, *, on_ended: Callable[[], None] = lambda: None) -> None:
         self._kit = kit
         self._gate = gate
         self._clock = clock
+        self._on_ended = on_ended
         self._lock = threading.Lock()
         self._none_left = threading.Condition(self._lock)
         self._shares: list[Share] = []
@@ -44,6 +46,8 @@ class Shares:
             return
         finally:
             permit.close()
+        if ran:
+            self._on_ended()
         if ran or self._missed:  # who rang while our claim was out may have known more than its answer
             self.ring()
 

@@ -1,20 +1,14 @@
 """Signals and the end of the process. Celery's own handlers know nothing of leases, so ours replace them."""
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 
-import structlog
 from celery import signals as celery_signals
 from celery.worker import state as celery_state
 
-EXIT_SECONDS = 10.0
-"""A Celery worker whose broker is frozen does not end by itself (DESIGN 9); it is ended after this long."""
-
-log = structlog.get_logger("gpuyard.worker")
+from app.worker.watchdog import EXIT_SECONDS, watchdog
 
 
 def take_over(on_signal: Callable[[], None], on_shutdown: Callable[[], None]) -> None:
@@ -47,17 +41,3 @@ def end_celery(exit_code: int) -> None:
     """Ask Celery to end with `exit_code`, and see to it that the process does."""
     celery_state.should_stop = exit_code  # type: ignore[assignment]  # None, False or an exit code
     watchdog(EXIT_SECONDS, exit_code)
-
-
-def watchdog(seconds: float, exit_code: int) -> None:
-    """End this process in `seconds`, whatever hangs in it."""
-
-    def end() -> None:
-        log.error("worker.hangs", after_seconds=seconds)
-        sys.stderr.flush()
-        os._exit(exit_code)
-
-    timer = threading.Timer(seconds, end)
-    timer.name = "gpuyard-watchdog"
-    timer.daemon = True
-    timer.start()

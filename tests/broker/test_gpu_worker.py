@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,6 +137,46 @@ def test_a_worker_that_never_met_its_broker_beats_and_ends_without_a_trace(
     assert exit_code(worker) == 0, worker.logs()
     assert len(plane.called("bye")) == 1
     assert "Error on stopping" not in worker.logs()
+
+
+def test_a_worker_that_has_lost_its_broker_polls_until_it_is_back(
+    plane: FakeControlPlane,
+    start: Callable[..., ProcessContainer],
+    broker: BrokerContainer,
+    celery_setup_app: Celery,
+    until: Until,
+) -> None:
+    """Heartbeats are a minute apart here, so nothing but polls and messages says that there is work."""
+    plane.timing |= {"renew_seconds": 60.0, "grace_seconds": 100.0, "toleration_seconds": 400.0}
+    worker = start(wait_max_seconds="0.5")
+    assert plane.called("poll") == []
+    broker.kill()
+    plane.wait(lambda: plane.called("poll"), 30)
+    plane.give_batch(list(rows(8)))
+    plane.wait(lambda: len(plane.stored) == 8)
+
+    connected = worker.logs().count("Connected to")
+    broker.start()
+    until(lambda: worker.logs().count("Connected to") > connected, seconds=40)
+    plane.give_batch(list(rows(4)), batch_id="batch_2")
+    celery_setup_app.send_task("run_batch", args=["batch_2"], queue="gpu")
+    plane.wait(lambda: len(plane.stored) == 4)
+    until(lambda: worker.logs().count("polls.ended") == 1)
+    polls = len(plane.called("poll"))
+    time.sleep(1.5)  # three polls would have fitted
+    assert len(plane.called("poll")) <= polls + 1
+    os.kill(worker.pid, signal.SIGTERM)
+    assert exit_code(worker) == 0, worker.logs()
+
+
+def test_a_worker_that_has_not_found_its_broker_yet_works_by_polls(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer]
+) -> None:
+    plane.timing |= {"renew_seconds": 60.0, "grace_seconds": 100.0, "toleration_seconds": 400.0}
+    start(lines=("Cannot connect to", "worker.ready"), broker_url="redis://127.0.0.1:1/0")
+    plane.wait(lambda: plane.called("poll"), 30)
+    plane.give_batch(list(rows(4)))
+    plane.wait(lambda: len(plane.stored) == 4)
 
 
 def test_a_dismissed_worker_exits_1(plane: FakeControlPlane, start: Callable[..., ProcessContainer]) -> None:

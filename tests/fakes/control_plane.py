@@ -1,7 +1,7 @@
 """A control plane in a thread, on a real socket: it keeps leases by the rules and misbehaves when a test says so.
 
 `plane.next("claim", Lose())` decides about the next call of that route only; without a word every call is answered.
-Routes: register, heartbeat, claim, results (with or without ends), release, report-failure, progress,
+Routes: register, heartbeat, poll, claim, results (with or without ends), release, report-failure, progress,
 model-progress, bye, content.
 """
 
@@ -95,6 +95,7 @@ class FakeControlPlane:
         }
         self.segment_seconds = 0.1
         self.drain = False
+        self.reset: str | None = None
         self.no: str | None = None
         self.batch: dict[str, Any] = {}
         self.input = b""
@@ -151,6 +152,7 @@ class FakeControlPlane:
                 shard = {"batch": batch_id, "number": first // shard_rows, "first_row": first, "rows": len(part)}
                 self.shards.append({**shard, "start": start, "end": end, "rejected": []})
                 start = end
+            self.changed.notify_all()
 
     def wait(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
         """Wait until `condition` holds; it is looked at after each call."""
@@ -202,7 +204,21 @@ class FakeControlPlane:
     def _heartbeat(self, call: Call) -> Any:
         words = {"held": "renewed", "stopping": "stop"}
         leases = {key: words.get(self.leases[key].state, "stale") for key in call.body["leases"]}
-        return {"leases": leases, "work": bool(self.shards), "drain": self.drain}
+        return {"leases": leases, "work": bool(self.shards), "drain": self.drain, "reset_backoff": self.reset}
+
+    def _poll(self, call: Call) -> Any:
+        """Hold it until there is something that its cursor does not know; a bell rings once for the same shards."""
+        body = call.body
+        told = json.loads(body["cursor"] or "[]")
+
+        def standing() -> list[str]:
+            bell = [f"work {len(self.shards)}"] if self.shards and body["free"] else []
+            return bell + (["drain"] if self.drain else [])
+
+        self.changed.wait_for(lambda: set(standing()) - set(told), min(body["wait_seconds"], WAIT_SECONDS))
+        found = [what for what in standing() if what not in told]
+        messages = [{"kind": what.partition(" ")[0], "batch_id": self.batch.get("id")} for what in found]
+        return {"cursor": json.dumps(standing()), "messages": messages}
 
     def _claim(self, call: Call) -> Any:
         body = call.body

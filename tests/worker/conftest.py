@@ -6,6 +6,7 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
+from app.domain.workers import Transport
 from app.worker.agent import Agent
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor
@@ -42,7 +43,10 @@ def start_agent(plane: FakeControlPlane, runtime: SteeredExecutor, tmp_path: Pat
     agents: list[Agent] = []
 
     def start(
-        executors: list[BaseExecutor] | None = None, clock: Callable[[], float] | None = None, **settings: Any
+        executors: list[BaseExecutor] | None = None,
+        clock: Callable[[], float] | None = None,
+        transport: Transport = Transport.CELERY,
+        **settings: Any,
     ) -> Agent:
         chosen = {
             "server_url": plane.url,
@@ -55,7 +59,7 @@ def start_agent(plane: FakeControlPlane, runtime: SteeredExecutor, tmp_path: Pat
             "retry_max_seconds": 0.02,
         }
         more = {} if clock is None else {"clock": clock}
-        agent = Agent(WorkerSettings(**(chosen | settings)), executors or [runtime], **more)
+        agent = Agent(WorkerSettings(**(chosen | settings)), executors or [runtime], transport=transport, **more)
         agents.append(agent)
         agent.start()
         return agent

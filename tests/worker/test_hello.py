@@ -11,7 +11,8 @@ from app.client.control_plane import ControlPlane
 from app.client.errors import Dismissed, NameTaken, TryLater
 from app.domain.workers import Transport
 from app.schemas.workers import Hello
-from app.worker.hello import TRIES, backoff, say_hello
+from app.worker.backoff import backoff
+from app.worker.hello import TRIES, say_hello
 from app.worker.introduction import Identity, introduce, names
 from app.worker.spool import Spool, SpoolKind
 from tests.fakes.control_plane import Answer, FakeControlPlane, Lose, refusal

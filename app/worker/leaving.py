@@ -1,0 +1,34 @@
+"""A worker's last word: one try of two seconds that delays nothing, and on which nothing depends (BY-01 to BY-07)."""
+
+import structlog
+
+from app.client.errors import ControlPlaneError
+from app.domain.workers import ByeReason
+from app.schemas.workers import Bye
+from app.worker.opening import Opened
+
+log = structlog.get_logger("gpuyard.worker")
+
+
+def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> None:
+    """Say why it leaves, how many rows in flight it abandons, and what the control plane will still get of it."""
+    bye = Bye(
+        boot_id=own.state.boot_id,
+        reason=reason,
+        inflight_abandoned=abandoned,
+        spooled=own.spool.ending_leases(),
+    )
+    try:
+        own.plane.bye(worker_id, bye)
+    except ControlPlaneError as error:
+        log.debug("bye.unanswered", why=str(error))
+
+
+def take_back_hello(own: Opened) -> None:
+    """No hello was answered, but one may have been taken: then the control plane waits for this process in vain.
+
+    A machine that was never welcomed does not know its id, and is missed by its silence.
+    """
+    kept = own.state.path / "worker_id"
+    if kept.exists():
+        say_bye(own, kept.read_text(encoding="ascii"), ByeReason.HELLO_FAILED, 0)
