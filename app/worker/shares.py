@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from app.client.errors import Dismissed, Refused, TryLater
-from app.worker.claims import claim
+from app.worker.claims import Claimed, claim
 from app.worker.clock import Clock
 from app.worker.gate import Gate, Permit
 from app.worker.kit import Kit
@@ -26,6 +26,7 @@ class Shares:
         self._lock = threading.Lock()
         self._none_left = threading.Condition(self._lock)
         self._shares: list[Share] = []
+        self._claiming = 0
         self._idle_since = clock()
         self._missed = False
 
@@ -64,9 +65,9 @@ class Shares:
             return list(self._shares)
 
     def wait_none(self, timeout: float) -> bool:
-        """Wait until every share has ended."""
+        """Wait until every share has ended, and every claim that may bring one is answered."""
         with self._lock:
-            return self._none_left.wait_for(lambda: not self._shares, timeout)
+            return self._none_left.wait_for(lambda: not self._shares and not self._claiming, timeout)
 
     @property
     def idle_seconds(self) -> float:
@@ -75,14 +76,10 @@ class Shares:
             return 0.0 if self._shares else self._clock() - self._idle_since
 
     def _run(self, permit: Permit, batch_id: str | None) -> bool:
-        if not self._kit.runtimes.any_alive:
+        begun = self._begin(permit, batch_id)
+        if begun is None:
             return False
-        claimed = claim(self._kit, batch_id, started=False, want_rows=self._kit.permits.limit)
-        if claimed is None:
-            return False
-        share = Share(self._kit, permit, claimed.batch)
-        with self._lock:
-            self._shares.append(share)
+        share, claimed = begun
         try:
             if not self._gate.is_open:  # a drain began while the claim was out
                 share.wind_down("the worker drains")
@@ -93,3 +90,22 @@ class Shares:
                 self._idle_since = self._clock()
                 self._none_left.notify_all()
         return True
+
+    def _begin(self, permit: Permit, batch_id: str | None) -> tuple[Share, Claimed] | None:
+        """Claim. Who leaves waits for it: a lease that comes when nobody is there any more would count as lost."""
+        if not self._kit.runtimes.any_alive:
+            return None
+        with self._lock:
+            self._claiming += 1
+        try:
+            claimed = claim(self._kit, batch_id, started=False, want_rows=self._kit.permits.limit)
+            if claimed is None:
+                return None
+            share = Share(self._kit, permit, claimed.batch)
+            with self._lock:
+                self._shares.append(share)
+            return share, claimed
+        finally:
+            with self._lock:
+                self._claiming -= 1
+                self._none_left.notify_all()

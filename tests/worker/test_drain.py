@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from app.domain.workers import ByeReason, Phase
 from app.worker.agent import Agent
-from tests.fakes.control_plane import Answer, FakeControlPlane, Lose, refusal, rows
+from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, Lose, refusal, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
 StartAgent = Callable[..., Agent]
@@ -203,3 +204,20 @@ def test_what_a_killed_worker_had_spooled_is_sent_before_the_next_hello(
     assert [call.route for call in plane.calls[calls : calls + 2]] == ["results", "register"]
     assert (len(plane.stored), plane.states()) == (4, {1: "reported"})
     assert runtime.started == []
+
+
+def test_a_claim_that_is_out_when_the_drain_begins_is_waited_for_and_what_it_brings_goes_back(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    agent = start_agent()
+    plane.wait(lambda: plane.called("heartbeat"))
+    answered = threading.Event()
+    plane.next("claim", Hang(answered))
+    plane.give_batch(list(rows(4)))
+    plane.wait(lambda: plane.called("claim"))
+    agent.on_signal()
+    plane.wait(lambda: any(call.body["phase"] == "draining" for call in plane.called("heartbeat")))
+    answered.set()
+    assert agent.join(10)
+    assert (plane.states(), runtime.started) == ({1: "released"}, [])
+    assert [call.route for call in plane.calls if call.route != "heartbeat"][-2:] == ["release", "bye"]
