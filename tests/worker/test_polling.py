@@ -26,7 +26,8 @@ class Line:
             self.asked.append(poll)
             number = len(self.asked)
             self.changed.notify_all()
-            self.changed.wait_for(lambda: len(self.answers) >= number, SECONDS)
+            if not self.changed.wait_for(lambda: len(self.answers) >= number, SECONDS):
+                raise TryLater("the test has ended")
             answer = self.answers[number - 1]
         if isinstance(answer, ControlPlaneError):
             raise answer
