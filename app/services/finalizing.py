@@ -24,6 +24,8 @@ from app.services.endings import Ending, end_leases
 from app.services.moves import move, outcome_of
 from app.services.result_lines import result_lines
 
+PIECE_BYTES = 256 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class _Written:
@@ -43,6 +45,36 @@ class _Files:
     error: _Written | None = None
 
 
+class _Content:
+    """Lines on their way into one blob, written many at a time: one write a line costs as much as finding the lines."""
+
+    def __init__(self, key: str, writer: BlobWriter) -> None:
+        self._key = key
+        self._writer = writer
+        self._lines = 0
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def add(self, line: bytes) -> None:
+        self._held += (line, b"\n")
+        self._held_bytes += len(line) + 1
+        self._lines += 1
+        if self._held_bytes >= PIECE_BYTES:
+            self._write()
+
+    def commit(self) -> _Written | None:
+        if not self._lines:
+            return None
+        self._write()
+        stored = self._writer.commit()
+        return _Written(self._key, stored.bytes, stored.sha256, self._lines)
+
+    def _write(self) -> None:
+        self._writer.write(b"".join(self._held))
+        self._held.clear()
+        self._held_bytes = 0
+
+
 def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     """Finalize under a control lease; None when the lease was lost meanwhile. Raises BlobError (try later)."""
     with yard.store.read() as session:
@@ -56,21 +88,12 @@ def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
 
 def _write(yard: Yard, batch: Batch) -> _Files:
     output_key, error_key = blobs.begin(yard, batch.org_id), blobs.begin(yard, batch.org_id)
-    counts = {True: 0, False: 0}
     with ExitStack() as stack:
-        writers: dict[bool, BlobWriter] = {
-            True: stack.enter_context(yard.blobs.writer(output_key)),
-            False: stack.enter_context(yard.blobs.writer(error_key)),
-        }
+        output = _Content(output_key, stack.enter_context(yard.blobs.writer(output_key)))
+        error = _Content(error_key, stack.enter_context(yard.blobs.writer(error_key)))
         for line in result_lines(yard, batch):
-            writers[line.completed].write(line.line + b"\n")
-            counts[line.completed] += 1
-        written = {}
-        for completed, key in ((True, output_key), (False, error_key)):
-            if counts[completed]:
-                stored = writers[completed].commit()
-                written[completed] = _Written(key, stored.bytes, stored.sha256, counts[completed])
-    return _Files(written.get(True), written.get(False))
+            (output if line.completed else error).add(line.line)
+        return _Files(output.commit(), error.commit())
 
 
 def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files: _Files) -> Batch | None:
