@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable
 
 from app.worker.lines import Line, Next, Route
-from app.worker.runtimes import Runtimes
+from app.worker.runtimes import MAX_PEACE_SECONDS, Runtimes
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Verdict
 
@@ -73,7 +73,8 @@ class RowQueue:
             self._count += 1
             if verdict is Verdict.LATER:
                 pause = min(_LONGEST_PEACE_SECONDS, _FIRST_PEACE_SECONDS * 2.0 ** min(unit.refusals, 10))
-                due = self._runtimes.clock() + max(not_before, pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+                peace = min(not_before, MAX_PEACE_SECONDS)
+                due = self._runtimes.clock() + max(peace, pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
                 heapq.heappush(self._later, (due, next(self._serial), unit))
                 self._runtimes.on_trouble()
                 return

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from app.worker.row_queue import RowQueue
+from app.worker.runtimes import MAX_PEACE_SECONDS
 from app.worker.units import Run
 from app.worker.verdicts import Verdict
 from tests.fakes.steered_executor import SteeredExecutor
@@ -220,6 +221,15 @@ class TestARowThatRunsAgain:
         queue.again(run.unit, Verdict.FIRST)
         queue.done(run)
         assert all_of(queue) == [2, 1]
+
+    def test_that_is_to_wait_for_ever_waits_for_minutes(self) -> None:
+        now = [0.0]
+        queue = RowQueue(runtimes_of(SteeredExecutor(), clock=lambda: now[0]))
+        queue.put([unit(1)])
+        run = queue.take()
+        assert run is not None
+        queue.again(run.unit, Verdict.LATER, not_before=1e9)
+        assert queue.next_due == MAX_PEACE_SECONDS
 
     def test_in_a_while_comes_when_its_pause_is_over(self) -> None:
         now = [0.0]
