@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -29,27 +30,45 @@ def single(shared_yard: Yard) -> str:
     return _pool(shared_yard, "single", "alone")
 
 
+@pytest.fixture(scope="session", params=["celery", "http"])
+def alone(request: pytest.FixtureRequest, shared_yard: Yard) -> str:
+    """A pool of the shared yard with one worker, which hears of work by the broker, and then by polls."""
+    transport: str = request.param
+    return _pool(shared_yard, f"alone-{transport}", f"alone-{transport}", transport=transport)
+
+
 @pytest.fixture(scope="session")
 def deserted(shared_yard: Yard) -> str:
     """A pool of the shared yard that has no worker at all."""
     return _pool(shared_yard, "deserted")
 
 
-def _pool(yard: Yard, name: str, *workers: str) -> str:
+def _pool(yard: Yard, name: str, *workers: str, transport: str = "celery") -> str:
     yard.http.post("/v1/pools", json={"name": name}).raise_for_status()
     for worker in workers:
-        yard.worker(worker, pool=name)
+        yard.worker(worker, pool=name, transport=transport)
     yard.until_present(*workers)
     return name
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def own_database(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """A database for one yard: its own SQLite file (None), then one on PostgreSQL."""
-    if request.param == "sqlite":
-        yield None
+class Fleet(NamedTuple):
+    """Where a yard keeps its state (None: its own SQLite file), and how its workers hear of work."""
+
+    database_url: str | None
+    transports: tuple[str, ...]
+
+
+@pytest.fixture(
+    scope="module",
+    params=["celery-sqlite", "http-sqlite", pytest.param("mixed-postgres", marks=pytest.mark.postgres)],
+)
+def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """Each transport alone and both in one pool; on a database for one yard."""
+    if request.param == "mixed-postgres":
+        for url in _on_postgres(request):
+            yield Fleet(url, ("celery", "http"))
         return
-    yield from _on_postgres(request)
+    yield Fleet(None, (request.param.partition("-")[0],))
 
 
 @pytest.fixture(scope="module")

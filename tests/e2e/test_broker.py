@@ -195,3 +195,32 @@ def test_a_dead_broker_slows_no_call_and_stops_no_batch(yard: Yard) -> None:
         up.send_signal(signal.SIGCONT)
     until(lambda: answers(yard), "the broker is back")
     assert all(worker.alive for worker in yard.workers.values())
+
+
+def test_a_batch_runs_by_polls_while_its_workers_broker_is_gone(yard: Yard) -> None:
+    """Longer than the batch: heartbeats would find it, too, but each worker says that it polls."""
+    up = yard.installation.process
+    assert up is not None
+    before = {name: worker.log.read_text() for name, worker in yard.workers.items()}
+    up.send_signal(signal.SIGSTOP)  # or it would start another
+    try:
+        os.kill(yard.pid("broker"), signal.SIGKILL)
+        for name, worker in yard.workers.items():
+            times = before[name].count("polls.began") + 1
+            until(lambda: worker.log.read_text().count("polls.began") >= times, f"{name} polls")  # noqa: B023 - now
+        began = time.monotonic()
+        batch = submit_in_time(yard, marked("polled", ROWS, SLOWLY))
+        batch.until(lambda found: found.in_progress_at, "it is validated")
+        batch.stored(1)
+        batch.ended(seconds=90)
+        assert_each_row_once(batch, "polled", ROWS)
+        assert time.monotonic() - began < 60
+    finally:
+        up.send_signal(signal.SIGCONT)
+    until(lambda: answers(yard), "the broker is back")
+    for name, worker in yard.workers.items():
+        times = before[name].count("polls.ended") + 1
+        until(lambda: worker.log.read_text().count("polls.ended") >= times, f"{name} has stopped polling")  # noqa: B023
+    after = yard.submit(marked("rung", 20))
+    after.ended()
+    assert_each_row_once(after, "rung", 20)

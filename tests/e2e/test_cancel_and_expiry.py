@@ -46,8 +46,8 @@ def until_all_in_flight(yard: Yard, batch: Submitted) -> None:
 # --- cancel
 
 
-def test_a_cancel_keeps_what_is_done_and_cuts_what_is_in_flight(shared_yard: Yard, single: str) -> None:
-    batch = shared_yard.submit(half_done("cut"), pool=single)
+def test_a_cancel_keeps_what_is_done_and_cuts_what_is_in_flight(shared_yard: Yard, alone: str) -> None:
+    batch = shared_yard.submit(half_done("cut"), pool=alone)
     until_all_in_flight(shared_yard, batch)
 
     assert batch.cancel().status == "cancelling"
@@ -58,8 +58,8 @@ def test_a_cancel_keeps_what_is_done_and_cuts_what_is_in_flight(shared_yard: Yar
     assert batch.cancel().status == "cancelled"
 
 
-def test_a_cancel_that_the_broker_never_carries_works_by_heartbeat(shared_yard: Yard, single: str) -> None:
-    batch = shared_yard.submit(half_done("unheard"), pool=single)
+def test_a_cancel_that_the_broker_never_carries_works_by_heartbeat(shared_yard: Yard, alone: str) -> None:
+    batch = shared_yard.submit(half_done("unheard"), pool=alone)
     until_all_in_flight(shared_yard, batch)
 
     with shared_yard.frozen("broker"):
@@ -130,8 +130,8 @@ def test_a_cancel_around_the_last_row_has_one_winner_and_true_counts(shared_yard
 # --- the end of the window
 
 
-def test_the_window_ends_while_it_runs(shared_yard: Yard, single: str) -> None:
-    batch = shared_yard.submit(half_done("late"), pool=single, window="6s")
+def test_the_window_ends_while_it_runs(shared_yard: Yard, alone: str) -> None:
+    batch = shared_yard.submit(half_done("late"), pool=alone, window="6s")
     until_all_in_flight(shared_yard, batch)
     batch.ended("expired", seconds=20)
     assert_kept_what_was_done(batch, "late", "batch_expired")

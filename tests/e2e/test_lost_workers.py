@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import Fleet
 from tests.e2e.rows import assert_each_row_once, counts, marked
 from tests.e2e.yard import TOLERATION_SECONDS, Yard, until
 
@@ -21,8 +22,10 @@ log = logging.getLogger("figures")
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory, own_database: str | None) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), database_url=own_database, max_rows=max(ROWS, 50_000)) as yard:
+def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yard]:
+    where = tmp_path_factory.mktemp("yard")
+    rows = max(ROWS, 50_000)
+    with Yard(where, database_url=fleet.database_url, transports=fleet.transports, max_rows=rows) as yard:
         yard.start()
         for name in WORKERS:
             yard.worker(name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.conftest import Fleet
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import CELERY, Yard, until
@@ -17,8 +18,8 @@ ROWS = 1000
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory, own_database: str | None) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), database_url=own_database) as yard:
+def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yard]:
+    with Yard(tmp_path_factory.mktemp("yard"), database_url=fleet.database_url, transports=fleet.transports) as yard:
         yard.start()
         yard.worker("one")
         yard.worker("two")
@@ -105,3 +106,24 @@ def test_a_worker_that_is_told_to_leave_finishes_its_rows_and_gives_back_the_res
     kinds = [event["type"] for event in yard.events(batch.id)]
     assert "lease.released" in kinds
     assert "lease.expired" not in kinds
+
+
+def test_a_worker_that_an_admin_drains_leaves_and_nothing_of_it_runs_twice(yard: Yard) -> None:
+    """By the command, with a batch running; its whole path over whatever transport the worker has."""
+    yard.worker("four")
+    yard.until_present("four")
+    yard.runtime.reset()
+    batch = run_through(yard, "drained")
+    done = yard.command("worker", "drain", "four", "--wait", "--timeout", "40")
+    assert done.returncode == 0, done
+    assert "four has left" in done.stdout
+    until(lambda: not yard.workers["four"].alive, "its process has ended")
+    batch.ended(seconds=90)
+
+    assert_each_row_once(batch, "drained", ROWS)
+    assert yard.runtime.stats()["requests"] == ROWS
+    four = yard.http.get("/v1/workers/four").json()
+    assert four["state"] == "gone"
+    said = [event for event in yard.events(four["id"]) if event["type"] == "worker.gone"]
+    assert said[-1]["data"]["reason"] == "drain"
+    assert said[-1]["data"]["inflight_abandoned"] == 0

@@ -4,6 +4,7 @@ The timings are the product's own ladder, a tenth as long, so that a lost worker
 started here and not by `up`, which would start a killed one again before anybody had missed it.
 """
 
+import itertools
 import os
 import signal
 import socket
@@ -41,6 +42,7 @@ TOLERATION_SECONDS = 8.0
 WORKER_SECONDS = 60.0
 PROMPTS = 8
 """Rows a worker has in flight at most."""
+GPUYARD = (sys.executable, "-m", "app.cli.main")
 CELERY = (sys.executable, "-m", "celery", "-A")
 _Found = TypeVar("_Found")
 
@@ -115,15 +117,21 @@ class Yard:
         *,
         database_url: str | None = None,
         timing: Mapping[str, str] = TIMING,
+        transports: Sequence[str] = ("celery",),
         **settings: object,
     ) -> None:
-        """Make no process yet. `settings` are the product's, by their names in lower case."""
+        """Make no process yet. `settings` are the product's, by their names in lower case.
+
+        Workers take turns with `transports`: how each hears of work, `celery` or `http`.
+        """
         given = {f"GPUYARD_{name.upper()}": str(value) for name, value in settings.items()}
         if database_url:
             given["GPUYARD_DATABASE_URL"] = database_url
         self.folder = folder
         self.installation = GuardedInstallation(folder, {**timing, **given})
         self.workers: dict[str, Process] = {}
+        self._transports = itertools.cycle(transports)
+        self._transport_of: dict[str, str] = {}
         self._processes: list[Process] = []
 
     def start(self, *options: str) -> Self:
@@ -233,8 +241,21 @@ class Yard:
         self._processes.append(process)
         return process
 
-    def worker(self, name: str, *, pool: str = "gpu", **settings: object) -> Process:
-        """Start a GPU worker by Celery's own command; `until_present` waits for it."""
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `gpuyard …` to its end, with an admin's key."""
+        env = self.installation.environment() | {
+            "GPUYARD_SERVER_URL": self.url,
+            "GPUYARD_API_KEY": self.ready["api_key"],
+        }
+        return subprocess.run(
+            [*GPUYARD, *arguments], env=env, cwd=self.folder, capture_output=True, text=True, timeout=90, check=False
+        )
+
+    def worker(self, name: str, *, pool: str = "gpu", transport: str | None = None, **settings: object) -> Process:
+        """Start a GPU worker by the command for its transport; `until_present` waits for it.
+
+        One that starts again keeps its transport. A worker without a broker is told of none.
+        """
         ours: dict[str, object] = {
             "api_key": self.ready["worker_key"],
             "worker_name": name,
@@ -243,7 +264,14 @@ class Yard:
             "runtime_url": self.runtime.url,
             "max_concurrent_prompts": PROMPTS,
         }
-        worker = self.run(name, *CELERY, "app", "worker", "-Q", pool, **(ours | settings))
+        chosen = transport or self._transport_of.get(name) or next(self._transports)
+        self._transport_of[name] = chosen
+        if chosen == "http":
+            argv = (*GPUYARD, "worker", "--transport", "http", "--pool", pool)
+            ours["broker_url"] = ""
+        else:
+            argv = (*CELERY, "app", "worker", "-Q", pool)
+        worker = self.run(name, *argv, **(ours | settings))
         self.workers[name] = worker
         return worker
 
@@ -251,7 +279,8 @@ class Yard:
         """Wait until these workers are registered and listen."""
         for name in names:
             self.workers[name].until_it_says("worker.ready")
-            self.workers[name].until_it_says(f"{name}@{socket.gethostname()} ready.")
+            listens = "polls.began" if self._transport_of[name] == "http" else f"{name}@{socket.gethostname()} ready."
+            self.workers[name].until_it_says(listens)
 
     # --- work
 
