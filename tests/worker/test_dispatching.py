@@ -260,7 +260,7 @@ def test_eight_equal_runtimes_share_a_batch(
 class TestWhileRowsWaitForARuntime:
     def waiting(self, plane: FakeControlPlane, start_agent: StartAgent, runtime_server: StartRuntime) -> Agent:
         sick = runtime_server("--models", "m", "--latency-ms", 20)
-        plane.give_batch(lines(100), shard_rows=50)
+        plane.give_batch(lines(100), shard_rows=100)  # all in hand: nothing is left to claim
         agent = start_agent(vllm(sick), drain_seconds=30.0)
         plane.wait(lambda: plane.stored)
         sick.kill()
