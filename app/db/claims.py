@@ -5,9 +5,11 @@ Bounded reads through indexes only; never an aggregate over jobs (PROTOCOL 7).
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
-from sqlalchemy import ColumnElement, exists, func, literal, or_, tuple_, union_all, update
+from sqlalchemy import BindParameter, ColumnElement, bindparam, exists, func, or_, tuple_, union_all, update
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from app.db.tables import Batch, Job, Lease, Worker
 from app.db.types import UtcMs
@@ -21,7 +23,9 @@ _LIVE = sorted(LIVE)
 _CLAIMABLE = sorted(CLAIMABLE)
 
 
-def _waiting(now: datetime, states: Sequence[BatchState] = _CLAIMABLE) -> tuple[ColumnElement[bool], ...]:
+def _waiting(
+    now: datetime | BindParameter[datetime], states: Sequence[BatchState] = _CLAIMABLE
+) -> tuple[ColumnElement[bool], ...]:
     """Give what makes a batch one that a worker may take a shard of, while it is in one of `states`."""
     has_work = exists().where(
         col(Job.batch_id) == col(Batch.id),
@@ -41,21 +45,30 @@ def waiting_batches(
     The first of each state come straight out of the index that holds this order within a state. Asked for both states
     at once, the database looks at every batch of the pool and sorts.
     """
-    order = (col(Batch.rank), col(Batch.expires_at), col(Batch.seq))
-    behind: tuple[ColumnElement[bool], ...] = ()
+    given: dict[str, object] = {"pool": pool, "now": now}
     if after is not None:
-        place = tuple_(literal(after.rank), literal(after.expires_at, UtcMs), literal(after.seq))
-        behind = (tuple_(*order) > place,)
+        given |= {"rank": after.rank, "expires_at": after.expires_at, "seq": after.seq}
+    return session.exec(_in_order(limit, behind=after is not None), params=given).all()
+
+
+@cache
+def _in_order(limit: int, *, behind: bool) -> SelectOfScalar[Batch]:
+    """Build the statement of `waiting_batches` once: building it costs more than running it."""
+    order = (col(Batch.rank), col(Batch.expires_at), col(Batch.seq))
+    place = tuple_(bindparam("rank"), bindparam("expires_at", type_=UtcMs), bindparam("seq"))
+    now = bindparam("now", type_=UtcMs)
     first = (
         select(col(Batch.seq))
-        .where(col(Batch.pool) == pool, *_waiting(now, [state]), *behind)
+        .where(
+            col(Batch.pool) == bindparam("pool"), *_waiting(now, [state]), *([tuple_(*order) > place] if behind else [])
+        )
         .order_by(*order)
         .limit(limit)
         .subquery()
         for state in _CLAIMABLE
     )
     either = union_all(*(select(found.c.seq) for found in first))
-    return session.exec(select(Batch).where(col(Batch.seq).in_(either)).order_by(*order).limit(limit)).all()
+    return select(Batch).where(col(Batch.seq).in_(either)).order_by(*order).limit(limit)
 
 
 def waiting_batch(session: Session, pool: str, batch_id: str, now: datetime) -> Batch | None:

@@ -218,7 +218,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     session.add(worker)
     record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
     session.flush()
-    live = {lease.id for lease in leases_sql.live_of_worker(session, worker.id) if lease.id is not None}
+    live = leases_sql.live_of_worker(session, worker.id)
     return worker, now, live
 
 
@@ -249,7 +249,7 @@ def _renew(
     session: Session, yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat
 ) -> tuple[dict[int, LeaseVerdict], list[int]]:
     worker = checked_worker(session, caller, worker_id, beat.boot_id, lock=False)
-    live = {lease.id for lease in leases_sql.live_of_worker(session, worker_id) if lease.id is not None}
+    live = leases_sql.live_of_worker(session, worker_id)
     listed = set(beat.leases)
     locked = locks.leases(session, live | listed, worker_id=worker_id)
     # Asked again under the locks: a hello that came between has settled these leases, or will after this commit.
