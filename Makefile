@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install worker demo venv test test-50k test-vllm lint types imports format docs docs-check check locks clean \
-	bench bench-quick bench-full bench-memory bench-scale bench-rivals bench-locks
+	bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ bench-memory: $(VENV)/.dev $(ENGINE) ## peak memory with 1,000,000 rows beside 1
 
 bench-scale: $(VENV)/.dev ## claims and sweeps with 1,000,000 queued jobs and 10,000 workers on PostgreSQL
 	$(BIN)/python -m benchmarks scale
+
+bench-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## a batch on a real vLLM beside `vllm run-batch` (a quarter of an hour)
+	$(BIN)/python -m benchmarks vllm
 
 bench-rivals: $(RIVALS:%=$(BENCH)/rivals/%/.made) ## make the rivals' environments
 

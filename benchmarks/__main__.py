@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick|standard|full|memory|scale|trial`: measure, judge, exit 1 when a target is missed."""
+"""`python -m benchmarks quick|standard|full|memory|scale|vllm|trial`: measure, judge, exit 1 when a target is missed."""
 
 import argparse
 import json
@@ -8,19 +8,31 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.measures import ceiling, control_plane, latency, memory, order, pools, saturation, scale, side_by_side
+from benchmarks.measures import (
+    ceiling,
+    control_plane,
+    latency,
+    memory,
+    order,
+    pools,
+    run_batch,
+    saturation,
+    scale,
+    side_by_side,
+)
 from benchmarks.plan import PLANS, Plan
 from benchmarks.product import Product
 from benchmarks.report import Report, write_page
 from benchmarks.targets import Finding
 
 MILLION = 1_000_000
+VLLM_ROWS = 400
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", choices=[*PLANS, "memory", "scale"])
-    parser.add_argument("--rows", type=int, default=MILLION, help="of `memory`")
+    parser.add_argument("what", choices=[*PLANS, "memory", "scale", "vllm"])
+    parser.add_argument("--rows", type=int, help="of `memory` (1,000,000) and of `vllm` (400)")
     parser.add_argument("--batches", type=int, default=scale.LARGE.batches, help="of `scale`, 200 jobs each")
     parser.add_argument("--only", help="some measures, by name: " + ",".join([*MEASURES, OPERATIONS]))
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
@@ -49,9 +61,12 @@ def run(asked: argparse.Namespace, report: Report, folder: Path) -> None:
         report.add(findings)
     elif asked.what == "memory":
         with Product(folder) as product:
-            findings, runs = memory.memory(product.start(), asked.rows)
+            findings, runs = memory.memory(product.start(), asked.rows or MILLION)
         report.notes["memory"] = [run.as_json() for run in runs]
         report.add(findings)
+    elif asked.what == "vllm":
+        with Product(folder) as product:
+            report.add(run_batch.run_batch(product.start(), folder, rounds=3, rows=asked.rows or VLLM_ROWS))
     elif asked.what == "quick":
         with Product(folder) as product:
             quick(product.start(), PLANS["quick"], report)

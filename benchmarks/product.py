@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -25,6 +25,15 @@ QUICK = Shape(slots=1, latency_ms=1)
 POLL_SECONDS = 0.02
 
 
+class Addressed(Protocol):
+    """Whatever answers rows."""
+
+    @property
+    def url(self) -> str:
+        """Where, without `/v1`."""
+        ...
+
+
 class Product(Yard):
     """One installation. `database_url` None means its own SQLite file."""
 
@@ -36,7 +45,9 @@ class Product(Yard):
         return start_engine(QUICK)  # nobody uses it: each measurement has an engine of its own
 
     @contextmanager
-    def gpu_worker(self, name: str, engine: Engine, *, prompts: int | str = "auto", pool: str = "gpu") -> Iterator[int]:
+    def gpu_worker(
+        self, name: str, engine: Addressed, *, prompts: int | str = "auto", pool: str = "gpu"
+    ) -> Iterator[int]:
         """A GPU worker on `engine` while the block runs; gives its pid."""
         process = self.worker(name, pool=pool, runtime_url=engine.url, max_concurrent_prompts=prompts)
         self.until_present(name)

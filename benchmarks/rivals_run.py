@@ -79,8 +79,8 @@ def start_cost(rival: Rival) -> float:
 
 def _start(rival: Rival, url: str, task: Path, output: Path) -> _Ended:
     script = RIVALS / rival.folder / "run.py"
-    command = [rival_python(rival.folder), script, "--url", url, "--input", task, "--output", output]
-    command += ["--in-flight", str(rival.in_flight)]
+    given = {"--url": url, "--input": task, "--output": output, "--in-flight": rival.in_flight}
+    command = [str(rival_python(rival.folder)), str(script), *(str(part) for pair in given.items() for part in pair)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("GPUYARD_", "PYTHON"))}
     env = inherited | {"PYTHONPATH": str(RIVALS)}
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:

@@ -34,6 +34,7 @@ _ALL = (
     Target("P2.litellm", "whole job, x litellm.batch_completion", must=4, goal=4),
     Target("P2.celery", "whole job, x Celery, a task a row", must=2.8, goal=2.8),
     Target("P2.httpx", "whole job, x one httpx.AsyncClient", must=9, goal=9),
+    Target("P2.vllm", "rows of a real vLLM, x `vllm run-batch`", must=None, goal=1),
     Target("P3.aiohttp", "CPU a row of the worker, x aiohttp", must=1.0, goal=0.6, loose=2.0, at_most=True),
     Target("P3.openai", "CPU a row of the worker, x AsyncOpenAI", must=0.2, goal=0.12, at_most=True),
     Target("P3.celery", "CPU a row of the worker, x Celery's worker", must=0.12, goal=0.07, at_most=True),
