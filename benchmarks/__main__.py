@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick|standard|full|memory|scale|vllm|trial`: measure, judge, exit 1 when a target is missed."""
+"""`python -m benchmarks quick|standard|full|memory|scale|vllm|trial`: measure, judge, exit 1 below a target."""
 
 import argparse
 import json
