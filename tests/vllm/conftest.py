@@ -3,6 +3,7 @@
 All tests here are marked `vllm` and are left out unless asked for: `make test-vllm`.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from executors.runtimes.vllm import VLLMExecutor
 from tests.vllm.engine import GENERATE, VllmServer, executor_for, home, make_model
 
 HERE = Path(__file__).parent
+
+for chatty in ("httpx", "httpx2"):  # figures are logged, and a line a request would bury them
+    logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,15 +10,13 @@ from statistics import median
 import pytest
 
 from executors.runtimes.vllm import VLLMExecutor
-from tests.e2e.rows import counts, custom_ids, lines
-from tests.e2e.submitted import Submitted
 from tests.e2e.yard import Yard
 from tests.executors.running import chat_row, run
+from tests.vllm.batches import TOKENS, assert_all_answered, batch_of, pool_with_worker
 from tests.vllm.engine import MODEL, VllmServer
 
 IN_FLIGHT = 64
 ROWS = 1000
-TOKENS = 16
 ROUNDS = 3
 figures = logging.getLogger("figures")
 
@@ -31,34 +29,6 @@ def yard(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made
 
 
-def pool_with_worker(yard: Yard, server: VllmServer, name: str, **settings: object) -> str:
-    yard.http.post("/v1/pools", json={"name": name}).raise_for_status()
-    yard.worker(name, pool=name, runtime_url=server.url, **settings)
-    yard.until_present(name)
-    return name
-
-
-def batch_of(yard: Yard, pool: str, rows: int, **body: object) -> Submitted:
-    asked = {"model": MODEL, "max_tokens": TOKENS, "ignore_eos": True, **body}
-    content = lines(
-        {
-            "custom_id": f"row-{number}",
-            "method": "POST",
-            "url": "/v1/chat/completions",
-            "body": asked | {"messages": [{"role": "user", "content": f"row {number}"}]},
-        }
-        for number in range(rows)
-    )
-    return yard.submit(content, pool=pool)
-
-
-def assert_all_answered(batch: Submitted, rows: int) -> None:
-    assert counts(batch) == (rows, rows, 0)
-    output = batch.output()
-    assert custom_ids(output) == [f"row-{number}" for number in range(rows)]
-    assert {line["response"]["body"]["usage"]["completion_tokens"] for line in output} == {TOKENS}
-
-
 def test_each_row_of_a_batch_is_answered_once_by_the_real_engine(yard: Yard, server: VllmServer) -> None:
     pool = pool_with_worker(yard, server, "auto", max_concurrent_prompts="auto")
     batch = batch_of(yard, pool, 600)
@@ -68,7 +38,7 @@ def test_each_row_of_a_batch_is_answered_once_by_the_real_engine(yard: Yard, ser
 
 def test_a_cancelled_batch_leaves_the_engine_idle(yard: Yard, server: VllmServer) -> None:
     pool = pool_with_worker(yard, server, "cancelled", max_concurrent_prompts=8)
-    batch = batch_of(yard, pool, 200, max_tokens=1900)
+    batch = batch_of(yard, pool, 200, tokens=1900)
     server.wait_for_load(running=8, seconds=60)
     batch.cancel()
     figures.info("a cancel reached the engine after %.1f s", server.wait_for_load(running=0, seconds=10))
