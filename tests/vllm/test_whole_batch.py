@@ -16,7 +16,7 @@ from tests.vllm.batches import TOKENS, assert_all_answered, batch_of, pool_with_
 from tests.vllm.engine import MODEL, VllmServer
 
 IN_FLIGHT = 64
-ROWS = 1000
+ROWS = 600
 ROUNDS = 3
 figures = logging.getLogger("figures")
 
