@@ -3,7 +3,7 @@
 RISE    the number doubles while a window's rate grows by 15 % or more (PERFORMANCE 1)
 FALL    it shrinks as long as the rate holds, down to an eighth more than the least that holds it
 REST    it stays; a rate that dropped leads to FALL, some quiet windows to PROBE and to FALL by turns
-PROBE   a third more for one window: if that pays the runtimes have grown, RISE; else back to REST, for longer
+PROBE   a quarter more for one window: if that pays the runtimes have grown, RISE; else back to REST, for longer
 
 Where the runtimes have gauges, these say sooner and better that rows wait, or that none does. A refusal (429, 503)
 takes a quarter off and leads to FALL. The rate alone decides where there is neither.
@@ -35,7 +35,7 @@ DROPPED = 0.7
 RISE_ROWS = 16
 """Of a window at least: where the rate should double, chance does not hide it."""
 CAREFUL_ROWS = 40
-"""Of a window at least where a third is at stake."""
+"""Of a window at least where less than a doubling is at stake."""
 LEAST_WORTH_A_TRIAL = 2
 """Two in flight keep one slot busy: with one less there is nothing to win."""
 SEARCH_ROUNDS = 2
@@ -223,7 +223,7 @@ class AutoSize:
             self._rest_at(fallback, base)
 
     def _probe(self, before: float | None) -> None:
-        """Try a third more. Without a rate to compare with, the gauges said that there is room."""
+        """Try a quarter more. Without a rate to compare with, the gauges said that there is room."""
         self._phase, self._before, self._fallback, self._was_full = Phase.PROBE, before, self.size, False
         self._go_to(max(self.size + 1, math.ceil(self.size * PROBES_WITH)))
 
