@@ -5,10 +5,12 @@
 
 import argparse
 import json
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -102,6 +104,14 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def _take_all_the_files_there_are() -> None:
+    """Each worker that waits for a bell is an open socket: 1024, which many systems begin with, is soon too few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _serve(settings: ServerSettings) -> int:
     server = _Server(
         uvicorn.Config(
@@ -118,6 +128,7 @@ def _serve(settings: ServerSettings) -> int:
             log_config=None,
         )
     )
+    _take_all_the_files_there_are()
     # uvicorn stops gently at either signal and then raises it again, for whoever had it before.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

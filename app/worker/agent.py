@@ -17,7 +17,6 @@ from app.client.errors import ControlPlaneError, Dismissed, TryLater
 from app.domain.polls import MessageKind
 from app.domain.workers import Activity, ByeReason, Phase, Transport
 from app.schemas.polls import Poll, PolledMessage
-from app.schemas.workers import Heartbeat as Beat
 from app.schemas.workers import HeartbeatAnswer, Welcome
 from app.worker.backoff import Backoff
 from app.worker.clock import Clock, boottime
@@ -25,7 +24,7 @@ from app.worker.door import Door
 from app.worker.drain import Drain
 from app.worker.gate import Gate
 from app.worker.heartbeat import Heartbeat
-from app.worker.held import HeldLeases, Listing
+from app.worker.held import HeldLeases
 from app.worker.kit import Kit
 from app.worker.leaving import say_bye, take_back_hello
 from app.worker.load_watch import LoadWatch
@@ -41,10 +40,10 @@ from app.worker.spool_sender import SpoolSender
 from app.worker.state import StateDirBusy
 from app.worker.trials import Trials
 from app.worker.watchdog import EXIT_SECONDS, watchdog
+from app.worker.words import Words
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
 
-FACTS_SECONDS = 30.0
 STOP_SECONDS = 1.0
 """What a loop gets to end its turn; a call that hangs longer is cut by the end of the client."""
 BROKER_SECONDS = 1.0
@@ -79,7 +78,6 @@ class Agent:
         self._watch = watch
         self._ended = threading.Event()
         self._leaving = threading.Lock()
-        self._facts_at = float("-inf")
         self._door = Door(settings.pool)
         self._gate = Gate(settings.slots_batches, self._on_gate, bound=settings.invocation_bound)
         self._reset_seen: str | None = None
@@ -121,6 +119,9 @@ class Agent:
         self.name = welcome.name
         self._worker_id = welcome.worker_id
         self._held = HeldLeases(clock, welcome.timing.self_stop_seconds)
+        self._words = Words(
+            self._own, self._worker_id, self._held, clock, phase=lambda: self.phase, activity=self._activity
+        )
         reports = PullReports(
             self._own.plane, welcome.worker_id, self._own.state.boot_id, clock, on_dismissed=self._dismissed
         )
@@ -165,7 +166,7 @@ class Agent:
             self._held,
             renew_seconds=welcome.timing.renew_seconds,
             clock=clock,
-            describe=self._describe,
+            describe=self._words.beat,
             on_answer=self._answered,
             on_dismissed=self._dismissed,
         )
@@ -232,23 +233,6 @@ class Agent:
 
     # --- what its loops tell it
 
-    def _describe(self, listing: Listing) -> Beat:
-        now = self._clock()
-        with_facts = now - self._facts_at >= FACTS_SECONDS
-        if with_facts:
-            self._facts_at = now
-        return Beat(
-            boot_id=self._own.state.boot_id,
-            phase=self.phase,
-            activity=self._activity(),
-            current_invocations=len(listing.leases),
-            leases=listing.leases,
-            unstarted=listing.unstarted,
-            spooled=listing.spooled,
-            sample=self._own.sampler.latest,
-            runtimes=self._own.runtimes.infos() if with_facts else None,
-        )
-
     def _activity(self) -> Activity:
         if self._puller.is_active:
             return Activity.DOWNLOADING_MODEL
@@ -273,19 +257,8 @@ class Agent:
             self.drain(ByeReason.IDLE)
 
     def _next_poll(self, cursor: str | None) -> Poll | None:
-        """Describe a poll; none while what it could bring could not be begun (CC-02)."""
         free = self._gate.free if self._takes_work else 0
-        if not free and self.phase is not Phase.SETUP:  # in set-up it takes no work and hears the rest (R-26, P-08)
-            return None
-        return Poll(
-            worker_id=self._worker_id,
-            boot_id=self._own.state.boot_id,
-            cursor=cursor,
-            phase=self.phase,
-            current_invocations=len(self._held),
-            free=free,
-            wait_seconds=self._settings.wait_max_seconds,
-        )
+        return self._words.poll(cursor, free=free, wait_seconds=self._settings.wait_max_seconds)
 
     def _heard(self, message: PolledMessage) -> None:
         if message.kind == MessageKind.WORK:
@@ -301,7 +274,7 @@ class Agent:
         if self._own.size.runtimes_changed(self._own.runtimes.known_slots):
             self._fit()
         self._on_gate()
-        self._facts_at = float("-inf")
+        self._words.facts_changed()
         self._heartbeat.wake()
 
     def _ring(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from app.client.errors import ControlPlaneError, Dismissed
+from app.client.errors import ControlPlaneError, Dismissed, Refused
 from app.schemas.polls import Poll, PollAnswer, PolledMessage
 from app.worker.backoff import Backoff
 from app.worker.clock import Clock
@@ -145,4 +145,5 @@ class Polling(Loop):
         else:
             seconds = self._backoff.failed()
             self._not_before = self._clock() + seconds
-            log.debug("poll.failed", why=str(call.error), again_in_seconds=round(seconds, 2))
+            say = log.warning if isinstance(call.error, Refused) else log.debug  # of silence the client says enough
+            say("poll.failed", why=str(call.error), again_in_seconds=round(seconds, 2))

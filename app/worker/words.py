@@ -1,0 +1,71 @@
+"""What a worker says of itself, in heartbeats and in polls."""
+
+from collections.abc import Callable
+
+from app.domain.workers import Activity, Phase
+from app.schemas.polls import Poll
+from app.schemas.workers import Heartbeat
+from app.worker.clock import Clock
+from app.worker.held import HeldLeases, Listing
+from app.worker.opening import Opened
+
+FACTS_SECONDS = 30.0
+
+
+class Words:
+    """Thread-safe as far as each of its two callers is one thread. `phase` and `activity` are asked each time."""
+
+    def __init__(
+        self,
+        own: Opened,
+        worker_id: str,
+        held: HeldLeases,
+        clock: Clock,
+        *,
+        phase: Callable[[], Phase],
+        activity: Callable[[], Activity],
+    ) -> None:
+        self._own = own
+        self._worker_id = worker_id
+        self._held = held
+        self._clock = clock
+        self._phase = phase
+        self._activity = activity
+        self._facts_at = float("-inf")
+
+    def beat(self, listing: Listing) -> Heartbeat:
+        """Describe a heartbeat; what runtimes serve goes with it when it changed, and every 30 s (R-02)."""
+        now = self._clock()
+        with_facts = now - self._facts_at >= FACTS_SECONDS
+        if with_facts:
+            self._facts_at = now
+        return Heartbeat(
+            boot_id=self._own.state.boot_id,
+            phase=self._phase(),
+            activity=self._activity(),
+            current_invocations=len(listing.leases),
+            leases=listing.leases,
+            unstarted=listing.unstarted,
+            spooled=listing.spooled,
+            sample=self._own.sampler.latest,
+            runtimes=self._own.runtimes.infos() if with_facts else None,
+        )
+
+    def facts_changed(self) -> None:
+        """Have the next heartbeat say what the runtimes serve."""
+        self._facts_at = float("-inf")
+
+    def poll(self, cursor: str | None, *, free: int, wait_seconds: float) -> Poll | None:
+        """Describe a poll; none while what it could bring could not be begun (CC-02)."""
+        phase = self._phase()
+        if not free and phase is not Phase.SETUP:  # in set-up it takes no work and hears the rest (R-26, P-08)
+            return None
+        return Poll(
+            worker_id=self._worker_id,
+            boot_id=self._own.state.boot_id,
+            cursor=cursor,
+            phase=phase,
+            current_invocations=len(self._held),
+            free=free,
+            wait_seconds=wait_seconds,
+        )
