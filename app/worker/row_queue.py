@@ -8,8 +8,9 @@ import heapq
 import itertools
 import random
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 
+from app.worker import chunks
 from app.worker.lines import Line, Next, Route
 from app.worker.runtimes import MAX_PEACE_SECONDS, Runtimes
 from app.worker.units import Run, Unit
@@ -56,11 +57,10 @@ class RowQueue:
         with self._lock:
             if self._closed:
                 return
-            for unit, (route, lot) in grouped:
-                unit.lot = lot
+            for unit, route in grouped:
                 now = self._runtimes.route(unit.row)
                 if now is not route:
-                    unit.lot = _lot(now, unit)
+                    _sort(unit, now)
                 self._line(now).add(unit)
             self._count += len(grouped)
             self.wake()
@@ -208,7 +208,7 @@ class RowQueue:
         for line in lines.values():
             for unit, is_alone in line.moved():
                 fresh = self._line_of(unit)
-                unit.lot = _lot(fresh.route, unit)
+                _sort(unit, fresh.route)
                 (fresh.add_alone if is_alone else fresh.add)(unit)
         self.wake()
 
@@ -261,15 +261,18 @@ class RowQueue:
             line = self._lines[route] = Line(route)
         return line
 
-    def _group(self, unit: Unit) -> tuple[Route, Hashable]:
+    def _group(self, unit: Unit) -> Route:
         with self._lock:
             route = self._runtimes.route(unit.row)
-        return route, _lot(route, unit)
+        _sort(unit, route)
+        return route
 
 
-def _lot(route: Route, unit: Unit) -> Hashable:
+def _sort(unit: Unit, route: Route) -> None:
+    """Note on a row what it has in common with others, as its runtimes see it."""
     row = unit.row
-    return (row.model, *(executor.group(row) for executor in route.groupers))
+    unit.lot = (row.model, *(executor.group(row) for executor in route.groupers))
+    unit.sharing = chunks.sharing(route.groupers, row)
 
 
 def _free(run: Run) -> None:

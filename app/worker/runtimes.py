@@ -207,8 +207,11 @@ class Runtimes:
             raise TypeError(f"{run.place.facts.name} gave {type(reply).__name__} for a row's reply")
         return replace(reply, dropped=dropped) if dropped else reply
 
-    def judge(self, run: Run, unit: Unit, reply: Reply, *, timeout: float) -> Verdict:
-        """Say what becomes of a row of this run, and take note of what its end says about the runtime."""
+    def judge(self, run: Run, unit: Unit, reply: Reply, *, timeout: float, is_news: bool = True) -> Verdict:
+        """Say what becomes of a row of this run, and take note of what its end says about the runtime.
+
+        Not `is_news`: the same reply was judged for another row of the run, and says of the runtime no more than once.
+        """
         what, place = came(reply), run.place
         if place is None:
             return Verdict.KEEP
@@ -218,7 +221,7 @@ class Runtimes:
                 self._answered(place)
             return Verdict.KEEP
         with self.lock:
-            return self._judge(run, unit, place, what, reply, timeout)
+            return self._judge(run, unit, place, what, reply, timeout, is_news=is_news)
 
     def given_up(self, run: Run) -> None:
         """The row was cut, or failed by itself: that says nothing about the runtime."""
@@ -262,7 +265,9 @@ class Runtimes:
             log.info("runtime.changed", runtime=found.name, alive=found.alive, reason=found.reason or None)
         return is_new
 
-    def _judge(self, run: Run, unit: Unit, place: Place, what: Came, reply: Reply, timeout: float) -> Verdict:
+    def _judge(
+        self, run: Run, unit: Unit, place: Place, what: Came, reply: Reply, timeout: float, *, is_news: bool
+    ) -> Verdict:
         breaker, now = place.breaker, self.clock()
         others_hang = what is Came.SILENCE and place.others_hang(run, now, timeout)
         lives = what is Came.SILENCE and place.answered_at > run.began_at and not others_hang
@@ -270,7 +275,7 @@ class Runtimes:
             if run.is_trial:
                 breaker.answered()
                 self.wake()
-        else:
+        elif is_news:
             self._failed(run, place, _said(reply), min(reply.retry_after, MAX_PEACE_SECONDS))
         if what is Came.REFUSAL and unit.refused_since is None:
             unit.refused_since = run.began_at

@@ -10,23 +10,21 @@ import threading
 import structlog
 
 from app.client.errors import Dismissed, Refused, TryLater
-from app.domain.rows import Reply, Row, RowError, RowErrorCode
+from app.domain.rows import Row, RowErrorCode
 from app.schemas.claims import BatchBrief
 from app.worker import loader
 from app.worker.backlog import Backlog
 from app.worker.claims import Claimed, claim
 from app.worker.gate import Permit
 from app.worker.kit import Kit
+from app.worker.lane import Lane
 from app.worker.parking import Parking
 from app.worker.prompt_pool import PromptPool
 from app.worker.rate import RateMeter
 from app.worker.row_queue import RowQueue
-from app.worker.runtimes import RuntimeGone
 from app.worker.settler import Settler
 from app.worker.shard import Shard
-from app.worker.units import Run, Unit
-from app.worker.verdicts import Verdict
-from executors.cancellation import RowCancelled
+from app.worker.units import Unit
 
 AHEAD_SECONDS = 2.0
 LOOK_SECONDS = 0.5
@@ -47,11 +45,11 @@ class Share:
         self._parked = Parking(kit.puller, batch.endpoint, self._queue_now)
         self._backlog = Backlog(self._rows)
         self._rate = RateMeter(kit.clock)
+        self._lane = Lane(kit, batch.id, self._rows, self._rate, forget=self._forget)
         self._settler = Settler(kit, batch.id, self._backlog, self._rate)
         self._claims_on = True
-        self._traced = False
         self._lock = threading.Lock()
-        self._pool = PromptPool((batch.created_at, batch.id), kit.permits, self._rows, self._run, kit.starved)
+        self._pool = PromptPool((batch.created_at, batch.id), kit.permits, self._rows, self._lane.run, kit.starved)
 
     def run(self, claimed: Claimed) -> None:
         """Work until the batch has nothing more for this worker, or the worker nothing more for it."""
@@ -212,62 +210,3 @@ class Share:
     def _forget(self, shard: Shard) -> None:
         self._parked.forget(shard)
         self._rows.discard(lambda unit: unit.shard is shard)
-
-    # --- a lane, for each row
-
-    def _run(self, run: Run) -> None:
-        unit, shard = run.unit, run.unit.shard
-        if not shard.begin():
-            self._kit.runtimes.given_up(run)
-            return
-        timeout = self._kit.row_timeout_seconds
-        try:
-            reply = self._kit.runtimes.execute(run, timeout=timeout, cancelled=shard.token)
-        except RowCancelled:
-            self._kit.runtimes.given_up(run)
-            shard.cut()
-            return
-        except RuntimeGone as error:
-            shard.leave(str(error))
-            shard.cut()
-            return
-        except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs this row and nothing else
-            self._kit.runtimes.given_up(run)
-            self._keep(unit, self._defect(unit, error))
-            return
-        verdict = self._kit.runtimes.judge(run, unit, reply, timeout=timeout)
-        if verdict is Verdict.KEEP:
-            self._keep(unit, reply)
-        else:
-            self._again(unit, verdict, reply)
-
-    def _keep(self, unit: Unit, reply: Reply) -> None:
-        try:
-            done = loader.finished(self.batch.id, unit.row, reply)
-        except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written
-            done = loader.finished(self.batch.id, unit.row, self._defect(unit, error))
-        unit.shard.finish(done)
-        self._rate.count()
-        self._kit.row_done()
-
-    def _again(self, unit: Unit, verdict: Verdict, reply: Reply) -> None:
-        """Have a row run again that is not at fault, or may not be."""
-        shard = unit.shard
-        if not shard.put_back():
-            return
-        self._rows.again(unit, verdict, not_before=reply.retry_after)
-        if not shard.is_open:  # it left meanwhile, and did not see the row
-            self._forget(shard)
-
-    def _defect(self, unit: Unit, error: BaseException) -> Reply:
-        text = f"{type(error).__name__}: {error}"
-        # The trace once a batch: a defect that meets a million rows must not fill the disk.
-        log.error(
-            "row.failed",
-            lease_id=unit.shard.lease_id,
-            row=unit.row.number,
-            why=text[:500],
-            exc_info=None if self._traced else error,
-        )
-        self._traced = True
-        return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, text[:2000]))

@@ -1,7 +1,7 @@
 """What lanes pass around: a row of a shard, and a run of it on a runtime."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.domain.rows import Row
@@ -9,6 +9,7 @@ from app.domain.rows import Row
 if TYPE_CHECKING:
     from app.worker.places import Place
     from app.worker.shard import Shard
+    from executors.base import BaseExecutor
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +23,8 @@ class Unit:
     shard: "Shard"
     row: Row
     lot: Hashable = None
+    sharing: "tuple[type[BaseExecutor], ...]" = ()
+    """The kinds of executors that may put it into one request with others of its lot."""
     doubts: int = 0
     refusals: int = 0
     refused_since: float | None = None
@@ -36,3 +39,10 @@ class Run:
     began_at: float = 0.0
     is_trial: bool = False
     is_alone: bool = False
+    more: list[Unit] = field(default_factory=list)
+    """Rows that share this one's place and request that began."""
+
+    @property
+    def units(self) -> "list[Unit]":
+        """Every row of it."""
+        return [self.unit, *self.more]

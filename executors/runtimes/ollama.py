@@ -195,22 +195,20 @@ class OllamaExecutor(OpenAICompatibleExecutor):
         self, path: str, body: bytes, read: Read, wanted: Wanted, limit: TimeLimit, cancelled: CancelToken
     ) -> Reply:
         """Send a request once its model is loaded; the time that takes is not the row's."""
-        is_first = True
 
         def load() -> Answer | None:
-            nonlocal is_first
-            if not is_first:
-                self._loads.forget()  # who knows what became of the runtime
-            is_first = False
             began = time.monotonic()
             refused = self._loads.ensure(wanted, cancelled)
             limit.give_back(time.monotonic() - began)
             return refused
 
         try:
-            return self.exchange(path, body, read, limit, cancelled, before=load)
+            reply = self.exchange(path, body, read, limit, cancelled, before=load)
         except NotLoaded as error:
-            return unavailable(str(error), Blame.RUNTIME)
+            reply = unavailable(str(error), Blame.RUNTIME)
+        if reply.blame is not Blame.ROW:
+            self._loads.forget()  # who knows what became of the runtime
+        return reply
 
     def _load(self, path: str, body: bytes, cancelled: CancelToken) -> Answer:
         seconds = self.settings.model_load_seconds

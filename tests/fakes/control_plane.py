@@ -133,14 +133,21 @@ class FakeControlPlane:
         with self.changed:
             self._script[route].extend(behaviours)
 
-    def give_batch(self, lines: list[bytes], *, shard_rows: int = 4, batch_id: str = "batch_1") -> None:
+    def give_batch(
+        self,
+        lines: list[bytes],
+        *,
+        shard_rows: int = 4,
+        batch_id: str = "batch_1",
+        endpoint: str = "/v1/chat/completions",
+    ) -> None:
         """Have one batch to do."""
         with self.changed:
             self.input = b"".join(line + b"\n" for line in lines)
             self.rows = len(lines)
             self.batch = {
                 "id": batch_id,
-                "endpoint": "/v1/chat/completions",
+                "endpoint": endpoint,
                 "input_path": "/v1/files/file-1/content",
                 "priority": 0,
                 "created_at": 1,

@@ -1,0 +1,122 @@
+"""What a lane does with each row: begin it, run it, and keep its reply or have it run again."""
+
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from app.domain.rows import Reply, RowError, RowErrorCode
+from app.worker import chunks, loader
+from app.worker.kit import Kit
+from app.worker.rate import RateMeter
+from app.worker.row_queue import RowQueue
+from app.worker.runtimes import RuntimeGone
+from app.worker.shard import Shard
+from app.worker.units import Run, Unit
+from app.worker.verdicts import Verdict
+from executors.cancellation import RowCancelled
+
+log = structlog.get_logger("gpuyard.worker")
+
+
+class Lane:
+    """One a batch, for all of its lanes. `forget` throws away the queued rows of a shard that left."""
+
+    def __init__(
+        self, kit: Kit, batch_id: str, rows: RowQueue, rate: RateMeter, *, forget: Callable[[Shard], None]
+    ) -> None:
+        self._kit = kit
+        self._batch_id = batch_id
+        self._rows = rows
+        self._rate = rate
+        self._forget = forget
+        self._traced = False
+
+    def run(self, run: Run) -> None:
+        """Run a row, and those that share its request, to whatever end."""
+        shard = run.unit.shard
+        if not shard.begin():
+            self._kit.runtimes.given_up(run)
+            return
+        if self._join(run):
+            self._run_chunk(run)
+            return
+        timeout = self._kit.row_timeout_seconds
+        try:
+            reply = self._kit.runtimes.execute(run, timeout=timeout, cancelled=shard.token)
+        except RowCancelled:
+            self._kit.runtimes.given_up(run)
+            shard.cut()
+            return
+        except RuntimeGone as error:
+            shard.leave(str(error))
+            shard.cut()
+            return
+        except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs this row and nothing else
+            self._kit.runtimes.given_up(run)
+            self._keep(run.unit, self._defect(run.unit, error))
+            return
+        self._settle(run, run.unit, reply)
+
+    def _join(self, run: Run) -> bool:
+        """Have further rows share the request of one that began. True: there are some."""
+        room = chunks.room(run)
+        if room:
+            taken = self._rows.take_more(run, room, partial(chunks.may_join, run))
+            run.more = [unit for unit in taken if unit.shard.begin()]
+        return bool(run.more)
+
+    def _run_chunk(self, run: Run) -> None:
+        shard, units = run.unit.shard, run.units
+        try:
+            replies = chunks.execute(run, timeout=self._kit.row_timeout_seconds, cancelled=shard.token)
+        except RowCancelled:
+            for _ in units:
+                shard.cut()
+            return
+        except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs the rows of this request
+            for unit in units:
+                self._keep(unit, self._defect(unit, error))
+            return
+        told: set[int] = set()
+        for unit, reply in zip(units, replies, strict=True):
+            self._settle(run, unit, reply, is_news=id(reply) not in told)
+            told.add(id(reply))
+
+    def _settle(self, run: Run, unit: Unit, reply: Reply, *, is_news: bool = True) -> None:
+        verdict = self._kit.runtimes.judge(run, unit, reply, timeout=self._kit.row_timeout_seconds, is_news=is_news)
+        if verdict is Verdict.KEEP:
+            self._keep(unit, reply)
+        else:
+            self._again(unit, verdict, reply)
+
+    def _keep(self, unit: Unit, reply: Reply) -> None:
+        try:
+            done = loader.finished(self._batch_id, unit.row, reply)
+        except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written
+            done = loader.finished(self._batch_id, unit.row, self._defect(unit, error))
+        unit.shard.finish(done)
+        self._rate.count()
+        self._kit.row_done()
+
+    def _again(self, unit: Unit, verdict: Verdict, reply: Reply) -> None:
+        """Have a row run again that is not at fault, or may not be."""
+        shard = unit.shard
+        if not shard.put_back():
+            return
+        self._rows.again(unit, verdict, not_before=reply.retry_after)
+        if not shard.is_open:  # it left meanwhile, and did not see the row
+            self._forget(shard)
+
+    def _defect(self, unit: Unit, error: BaseException) -> Reply:
+        text = f"{type(error).__name__}: {error}"
+        # The trace once a batch: a defect that meets a million rows must not fill the disk.
+        log.error(
+            "row.failed",
+            lease_id=unit.shard.lease_id,
+            row=unit.row.number,
+            why=text[:500],
+            exc_info=None if self._traced else error,
+        )
+        self._traced = True
+        return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, text[:2000]))
