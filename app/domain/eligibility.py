@@ -10,6 +10,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from app.domain.parameters import refused
+from app.domain.pulls import Pull
 from app.domain.workers import Phase, WorkerState
 
 
@@ -102,6 +103,7 @@ class WorkerView:
     memory_gb: float | None = None
     runtimes: tuple[Serving, ...] = field(default=())
     name: str = ""
+    pulls: tuple[Pull, ...] = field(default=())
 
 
 def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:

@@ -46,7 +46,11 @@ def why_waiting(
     able = [w for w in reachable if not needs or any(can_serve(w.runtimes, need, live_only=True) for need in needs)]
     if not able:
         return _unserved(reachable, needs, pool)
-    free = [worker for worker in able if why_no_job(worker, rules) is None]
+    models = {model for need in needs for model in need.models}
+    fetching = [worker for worker in able if _fetches(worker, models)]
+    free = [worker for worker in able if worker not in fetching and why_no_job(worker, rules) is None]
+    if fetching and not free:
+        return _some([word for worker in fetching for word in _words(worker.name, worker.pulls, models)])
     if earlier and not free:
         return f"{earlier} earlier {'batch' if earlier == 1 else 'batches'} of pool {pool} first"
     if not free:
@@ -55,14 +59,22 @@ def why_waiting(
     return f"about to start on {which} of pool {pool}"
 
 
-def why_no_rows(pulls: Iterable[tuple[str, Pull]], models: Collection[str]) -> str | None:
-    """Say which of a batch's models its workers, named beside their pulls, fetch now; None when they fetch none."""
-    fetched = [
+def why_no_rows(workers: Iterable[tuple[str, Collection[Pull]]], models: Collection[str]) -> str | None:
+    """Say which of a batch's models its workers, by name and pulls, fetch now; None when they fetch none."""
+    found = [word for name, pulls in workers for word in _words(name, pulls, models)]
+    return _some(found) if found else None
+
+
+def _fetches(worker: WorkerView, models: Collection[str]) -> bool:
+    return any(pull.status is PullStatus.PULLING and pull.model in models for pull in worker.pulls)
+
+
+def _words(name: str, pulls: Collection[Pull], models: Collection[str]) -> list[str]:
+    return [
         f"worker {name} fetches model {pull.model}{_so_far(pull)}"
-        for name, pull in pulls
+        for pull in pulls
         if pull.status is PullStatus.PULLING and pull.model in models
     ]
-    return _some(fetched) if fetched else None
 
 
 def _so_far(pull: Pull) -> str:

@@ -117,9 +117,8 @@ def _pulling(batch: Batch, workers: Sequence[Worker], pace: float | None) -> str
     """Name the models that keep a batch's workers waiting; while rows are done it is not waiting."""
     if pace:
         return None
-    return why_no_rows(
-        ((worker.name, pull.to_domain()) for worker in workers for pull in pulls.of(worker)), batch.models
-    )
+    told = ((worker.name, [pull.to_domain() for pull in pulls.of(worker)]) for worker in workers)
+    return why_no_rows(told, batch.models)
 
 
 class _Crew(NamedTuple):

@@ -8,6 +8,7 @@ from app.db.tables import Batch, Pool, Worker
 from app.domain.eligibility import PoolRules, Requirement, Serving, WorkerView, can_serve
 from app.domain.timing import Timing
 from app.domain.workers import Phase, WorkerState
+from app.schemas.pulls import PullInfo
 from app.schemas.workers import HostSample, RuntimeInfo
 
 OVERLAP = 1
@@ -52,6 +53,7 @@ def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: 
         memory_gb=memory,
         runtimes=servings(worker),
         name=worker.name,
+        pulls=tuple(PullInfo.model_validate(pull).to_domain() for pull in worker.pulls),
     )
 
 

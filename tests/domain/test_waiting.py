@@ -1,5 +1,6 @@
 """A batch that waits says why (DESIGN 7, "Why not")."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,4 +138,13 @@ def test_parameters_that_no_single_worker_takes_together_are_said_to_be_so() -> 
 )
 def test_a_model_that_is_being_fetched_is_why_no_row_runs(change: dict[str, Any], said: str | None) -> None:
     given: dict[str, Any] = {"number": 1, "runtime": "ollama@here", "model": "m"}
-    assert why_no_rows([("gpu-1", Pull(**(given | change)))], ["m"]) == said
+    assert why_no_rows([("gpu-1", [Pull(**(given | change))])], ["m"]) == said
+
+
+def test_a_worker_that_fetches_the_model_is_no_free_worker() -> None:
+    pull = Pull(1, "ollama@here", "m", completed=50, total=10_000_000)
+    fetching = worker(pulls=(pull,), free_slots=2)
+    assert why(fetching) == "worker gpu-1 fetches model m: 0 % of 10.0 MB"
+    assert why(fetching, worker(name="gpu-2")).startswith("about to start on the free worker")
+    other = worker(pulls=(replace(pull, model="other"),))
+    assert why(other).startswith("about to start on the free worker")

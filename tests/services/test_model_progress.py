@@ -110,6 +110,7 @@ def test_a_worker_that_fetches_a_model_takes_no_second_batch_with_it(yard: Yard)
     tell(one)
     assert one.claim().no == "nothing"
     assert not one.beat(*one.grants).work
+    assert waits(yard, second) == "worker one fetches model m"
     more = one.claim(running=first)  # of its own batch it may have more
     assert more.batch is not None
     other = validated(yard, models=["other"])
