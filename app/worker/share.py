@@ -59,7 +59,8 @@ class Share:
         try:
             self._take(claimed)
             self._claim_on()
-            self._claims_on = False
+            with self._lock:
+                self._claims_on = False
             self._wait_until_started()
             self._permit.all_started()
             self._kit.ring()
@@ -75,6 +76,15 @@ class Share:
     def fit(self) -> None:
         """The worker's permits changed."""
         self._pool.fit()
+
+    def join(self, claimed: Claimed) -> bool:
+        """Take further shards of the batch in, from another thread. False: it claims no more, another share must."""
+        with self._lock:
+            if not self._claims_on:
+                return False
+            shards = self._added(claimed)
+        self._load(shards)
+        return True
 
     def wind_down(self, reason: str) -> None:
         """Start no row more, claim no more; what is in flight may end (drain)."""
@@ -125,16 +135,23 @@ class Share:
     # --- the conductor
 
     def _take(self, claimed: Claimed) -> None:
-        shards = [Shard(grant, self._backlog, self._on_shard) for grant in claimed.grants]
         with self._lock:
-            for shard in shards:
-                self._settler.add(shard)
-                self._kit.held.add(shard, claimed.sent_at)
+            shards = self._added(claimed)
             late = not self._claims_on
+        if not late:
+            self._load(shards)
+        for shard in shards if late else ():
+            shard.leave("the worker takes no more rows")
+
+    def _added(self, claimed: Claimed) -> list[Shard]:
+        shards = [Shard(grant, self._backlog, self._on_shard) for grant in claimed.grants]
         for shard in shards:
-            if late:
-                shard.leave("the worker takes no more rows")
-                continue
+            self._settler.add(shard)
+            self._kit.held.add(shard, claimed.sent_at)
+        return shards
+
+    def _load(self, shards: list[Shard]) -> None:
+        for shard in shards:
             try:
                 loader.load(self._kit, self.batch, shard, self._queue)
             except Dismissed as error:

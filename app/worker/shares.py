@@ -101,6 +101,9 @@ class Shares:
             claimed = claim(self._kit, batch_id, started=False, want_rows=self._kit.permits.limit)
             if claimed is None:
                 return None
+            # While its model is fetched a batch has given its slot on, and may come once more before that is known.
+            if any(share.batch.id == claimed.batch.id and share.join(claimed) for share in self.all()):
+                return None
             share = Share(self._kit, permit, claimed.batch)
             with self._lock:
                 self._shares.append(share)

@@ -4,7 +4,6 @@
 ends a pull by itself.
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
@@ -14,8 +13,10 @@ from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.base import PullFailed
 from executors.cancellation import CancelToken, RowCancelled
 from executors.settings import ExecutorSettings
-from tests.fakes.steered_executor import WAIT_SECONDS, SteeredExecutor
+from tests.fakes.steered_executor import SteeredExecutor
 
+PULL_SECONDS = 60.0
+"""Longer than any test waits for something else."""
 Step = tuple[int, int] | Exception | None
 
 
@@ -68,7 +69,7 @@ class PullingExecutor(SteeredExecutor):
             with self.changed:
                 self.changed.notify_all()
 
-        patience = None if self.url else WAIT_SECONDS
+        patience = None if self.url else PULL_SECONDS
         with cancelled.watching(wake), self.changed:
             self.changed.wait_for(lambda: self._steps or cancelled.is_cancelled, patience)
             if cancelled.is_cancelled:
@@ -76,10 +77,3 @@ class PullingExecutor(SteeredExecutor):
                 self.changed.notify_all()
                 raise RowCancelled
             return self._steps.pop(0) if self._steps else PullFailed("the test says nothing")
-
-
-def in_background(action: Callable[[], object]) -> threading.Thread:
-    """Run something that blocks."""
-    thread = threading.Thread(target=action, daemon=True)
-    thread.start()
-    return thread

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 from app.domain.runtimes import RuntimeFacts
 from app.worker.breaker import Breaker
@@ -64,14 +65,23 @@ def test_nothing_new_is_said_to_be_so() -> None:
 
 
 def test_an_older_look_has_no_say_after_a_newer_one() -> None:
-    executor = Hanging()
+    class Older(Hanging):
+        """Only its first probe hangs, and what it brings is old by then."""
+
+        def probe(self) -> RuntimeFacts:
+            first = not self.probes
+            facts = super().probe() if first else SteeredExecutor.probe(self)
+            return replace(facts, version="old" if first else "new")
+
+    executor = Older()
     found = place(executor)
     looks = Looks(note, patience_seconds=0.05)
     looks.look_at([found])  # it hangs on
-    newer: list[RuntimeFacts] = []
-    thread = threading.Thread(target=lambda: newer.append(looks.look_now(found)))
-    thread.start()
+    newer = threading.Thread(target=looks.look_now, args=(found,))
+    newer.start()
+    newer.join(0.2)
     executor.let_probe.set()
-    thread.join(WAIT_SECONDS)
-    assert executor.probes == 2
-    assert found.facts is newer[0]
+    newer.join(WAIT_SECONDS)
+    for thread in looks._under_way.values():
+        thread.join(WAIT_SECONDS)
+    assert found.facts.version == "new"

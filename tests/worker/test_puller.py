@@ -145,6 +145,15 @@ def test_a_failure_is_told_with_the_runtimes_words_and_stands_for_a_while(desk: 
     assert desk.told("three") == [THERE]
 
 
+def test_all_who_wait_are_told_of_one_failure(desk: Desk, runtime: PullingExecutor) -> None:
+    desk.need("m", "one")
+    runtime.wait(lambda: runtime.pulling)
+    desk.need("m", "two")
+    runtime.step(PullFailed("file does not exist"))
+    desk.told("one", "two")
+    assert runtime.pulling == ["m"]
+
+
 @pytest.mark.parametrize("bug", [OSError("disk full"), PullFailed("")])
 def test_whatever_an_executor_raises_is_a_failure_with_words(
     desk: Desk, runtime: PullingExecutor, bug: Exception
