@@ -9,7 +9,7 @@ import typer
 from app.cli.connection import server
 from app.cli.errors import CliError
 from app.cli.figures import duration, moment, size
-from app.cli.printing import Json, print_fields, print_json, print_table
+from app.cli.printing import Json, clean, print_fields, print_json, print_table
 from app.cli.work import work
 from app.client.public import path_to
 
@@ -102,6 +102,7 @@ def drain(
     worker: Which,
     wait: Annotated[bool, typer.Option("--wait", help="Give back control when it has left.")] = False,
     timeout: Annotated[float | None, typer.Option(help="With --wait: seconds; then exit 1.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Have a worker finish what it has and leave.
 
@@ -117,15 +118,22 @@ def drain(
                 raise CliError(f"{asked['name']} has not left within {timeout:g} s: {_state(asked)}")
             time.sleep(WAIT_SECONDS)
             asked = api.get(path_to("v1", "workers", asked["id"]))
-    typer.echo(f"{asked['name']} has left" if asked["state"] == "gone" else f"{asked['name']} was asked to leave")
+    _say(asked, "has left" if asked["state"] == "gone" else "was asked to leave", as_json=as_json)
 
 
 @app.command()
-def reset(worker: Which) -> None:
+def reset(worker: Which, as_json: Json = False) -> None:
     """Have a worker that waits after failed calls try again at once."""
     with server() as api:
         asked = api.post(path_to("v1", "workers", worker, "reset"))
-    typer.echo(f"{asked['name']} was asked to try again at once")
+    _say(asked, "was asked to try again at once", as_json=as_json)
+
+
+def _say(worker: Mapping[str, Any], what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(worker)
+    else:
+        typer.echo(f"{clean(worker['name'])} {what}")
 
 
 def fields(worker: Mapping[str, Any]) -> dict[str, object]:
