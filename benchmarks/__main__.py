@@ -116,14 +116,15 @@ MEASURES: dict[str, Measure] = {
 
 def quick(product: Product, plan: Plan, report: Report) -> None:
     """A regression that nobody can miss, in two minutes. What falls short is measured once more: machines stall."""
-    measures = (
-        lambda: saturation.saturation(product, rounds=1, rows=plan.saturation_rows)[:1],
+    rows = plan.saturation_rows
+    measures: tuple[Callable[[], list[Finding]], ...] = (
+        lambda: saturation.saturation(product, rounds=1, rows=rows, shapes={"P1.64": saturation.MIDDLE}),
         lambda: side_by_side.compare(side_by_side.side_by_side(product, rounds=1, slow_rounds=0, rows=plan.rows)),
-        lambda: saturation.auto(product, rounds=1, rows=plan.saturation_rows, shapes={"P4.64": saturation.MIDDLE}),
+        lambda: saturation.auto(product, rounds=1, rows=rows, shapes={"P4.64": saturation.MIDDLE}),
         lambda: control_plane.validation(product, rounds=1, rows=plan.validation_rows),
     )
     for measure in measures:
-        found: list[Finding] = measure()
+        found = measure()
         if any(finding.verdict(loose=True) is False for finding in found):
             print("below its bound: measured once more", flush=True)
             found = measure()

@@ -37,8 +37,8 @@ class Addressed(Protocol):
 class Product(Yard):
     """One installation. `database_url` None means its own SQLite file."""
 
-    def __init__(self, folder: Path, *, database_url: str | None = None, **settings: object) -> None:
-        raised = {"max_rows": LARGE, "max_file_bytes": LARGE}
+    def __init__(self, folder: Path, *, database_url: str | None = None, **settings: Any) -> None:
+        raised: dict[str, Any] = {"max_rows": LARGE, "max_file_bytes": LARGE}
         super().__init__(folder, database_url=database_url, timing={}, **(raised | settings))
 
     def _start_runtime(self) -> Any:
@@ -55,6 +55,12 @@ class Product(Yard):
             yield process.pid
         finally:
             process.stop(seconds=60)
+
+    def ensure_pool(self, name: str) -> None:
+        """Make a pool, unless an earlier try has."""
+        answer = self.http.post("/v1/pools", json={"name": name})
+        if answer.status_code != 409:  # noqa: PLR2004 - HTTP: Conflict
+            answer.raise_for_status()
 
     def upload(self, file: Path) -> str:
         """Upload by the stock SDK, which streams."""

@@ -121,7 +121,7 @@ class _Counter:
 def validation(product: Product, *, rounds: int, rows: int) -> list[Finding]:
     """Measure from the first byte sent to `validated`, and a bare `json.loads` of every line in turn."""
     file = input_file(rows, ROW_BYTES)
-    product.http.post("/v1/pools", json={"name": "nobody"}).raise_for_status()
+    product.ensure_pool("nobody")
     ratios = []
     for _ in range(rounds):
         began = time.time()

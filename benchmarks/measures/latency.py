@@ -76,5 +76,5 @@ def _started(product: Product, sender: Celery, number: int) -> float:
     key = f"bench-started-{number}"
     began = time.time()
     sender.send_task(TASK, (key,), ignore_result=True)
-    _, told = until(lambda: product.redis.blpop([key], timeout=5), "a task starts")
+    _, told = until(lambda: product.redis.blpop([key], timeout=5) or (), "a task starts")
     return float(told) - began

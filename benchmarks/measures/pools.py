@@ -19,7 +19,7 @@ def pools(product: Product, rows: int) -> list[Finding]:
 
 def _rate(product: Product, workers: int, rows: int) -> float:
     pool = f"of-{workers}"
-    product.http.post("/v1/pools", json={"name": pool}).raise_for_status()
+    product.ensure_pool(pool)
     with ExitStack() as stack:
         engines, pids = {}, {}
         for number in range(workers):

@@ -1,5 +1,7 @@
 """P1: with an eighth more in flight than the engine has slots. P4: with nothing told."""
 
+from collections.abc import Mapping
+
 from benchmarks.engine_process import Shape, engine
 from benchmarks.inputs import input_file
 from benchmarks.product import Product
@@ -11,6 +13,7 @@ MIDDLE = Shape(64, 50)
 LARGE = Shape(256, 200)
 RAMP_SECONDS = 5.0
 WINDOWS_A_SECOND = 4
+Shapes = Mapping[str, Shape]
 
 
 def told(product: Product, shape: Shape, *, rounds: int, rows: int) -> list[Run]:
@@ -25,10 +28,10 @@ def told(product: Product, shape: Shape, *, rounds: int, rows: int) -> list[Run]
         ]
 
 
-def saturation(product: Product, *, rounds: int, rows: int) -> list[Finding]:
+def saturation(product: Product, *, rounds: int, rows: int, shapes: Shapes | None = None) -> list[Finding]:
     """Measure P1."""
     found = []
-    for key, shape in (("P1.64", MIDDLE), ("P1.256", LARGE)):
+    for key, shape in (shapes or {"P1.64": MIDDLE, "P1.256": LARGE}).items():
         shares = [run.share for run in told(product, shape, rounds=rounds, rows=rows)]
         found.append(Finding(key, mid(shares), tuple(shares)))
     return found
@@ -42,7 +45,7 @@ def untold(product: Product, shape: Shape, number: int, rows: int) -> tuple[Run,
         return run, max((waiting for _, _, waiting in after), default=0) / shape.slots
 
 
-def auto(product: Product, *, rounds: int, rows: int, shapes: dict[str, Shape] | None = None) -> list[Finding]:
+def auto(product: Product, *, rounds: int, rows: int, shapes: Shapes | None = None) -> list[Finding]:
     """Measure P4. The ramp counts: it is what a user sees of it."""
     found, queues = [], []
     for key, shape in (shapes or {"P4.64": MIDDLE, "P4.256": LARGE, "P4.8": SMALL}).items():

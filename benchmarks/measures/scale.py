@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -98,7 +99,7 @@ def _measured(cluster: Cluster, size: Size) -> Scale:
             ]
             busy = chance.choices(workers.busy, k=CLAIMS)
             running = [_claim(yard, worker, batch) for worker, batch in busy]
-            sweeps = {name: _timed(lambda sweep=sweep: sweep(yard, LIMIT)) for name, sweep in SWEEPS.items()}
+            sweeps = {name: _timed(partial(sweep, yard, LIMIT)) for name, sweep in SWEEPS.items()}
             return Scale(size.batches * JOBS_A_BATCH, fresh, running, sweeps, filled)
     finally:
         store.close()
