@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from app.control.beats import Beats
 from app.control.place import Place
-from app.control.work import Work
+from app.control.work import Work, WorkBell
 from app.services.context import Yard
 from app.sweeps.sweeper import Sweeper
 
@@ -29,7 +29,8 @@ class ControlAgent:
         self._beats = Beats(
             yard, name=place.name, install_id=place.install_id, boot_id=uuid4().hex, stopping=self._stopping
         )
-        self._work = [Work(yard, self._beats, self._stopping) for _ in range(threads)]
+        self._bell = WorkBell(threads)
+        self._work = [Work(yard, self._beats, self._bell, self._stopping) for _ in range(threads)]
         self._sweeper = Sweeper(yard, periods=periods, runner=self.name, stopping=self._stopping)
         self._threads = [
             *(threading.Thread(target=work.run, name=f"control-work-{n}") for n, work in enumerate(self._work)),
@@ -45,9 +46,8 @@ class ControlAgent:
             thread.start()
 
     def wake(self) -> None:
-        """Say that there may be control work; whichever thread is free looks."""
-        for work in self._work:
-            work.wake()
+        """Say that there may be a piece of control work; whichever thread is free looks."""
+        self._bell.ring()
 
     def sweep(self, name: str) -> None:
         """Say that it is time for a sweep. An unknown name is ignored: anybody may forge a message."""
@@ -56,7 +56,7 @@ class ControlAgent:
     def stop(self, timeout: float = 10.0) -> None:
         """Stop, for at most about `timeout` seconds."""
         self._stopping.set()
-        self.wake()
+        self._bell.ring(len(self._work))
         self._sweeper.tick("")
         end = time.monotonic() + timeout
         for thread in self._threads:

@@ -14,23 +14,39 @@ LOOK_SECONDS = 5.0
 HELLO_SECONDS = 0.2
 
 
+class WorkBell:
+    """Wakes one thread a ring: a piece of work is rung for once, and who looks in vain holds up who does not."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._rung = 0
+        self._heard = threading.Condition()
+
+    def ring(self, times: int = 1) -> None:
+        """Let so many threads look; those that are busy look when they are done."""
+        with self._heard:
+            self._rung = min(self._threads, self._rung + times)
+            self._heard.notify(times)
+
+    def wait(self, timeout: float) -> None:
+        """Wait for a ring of one's own, or `timeout` seconds."""
+        with self._heard:
+            self._heard.wait_for(lambda: self._rung > 0, timeout)
+            self._rung = max(0, self._rung - 1)
+
+
 class Work:
     """One thread's worth of control work."""
 
-    def __init__(self, yard: Yard, beats: Beats, stopping: threading.Event) -> None:
+    def __init__(self, yard: Yard, beats: Beats, bell: WorkBell, stopping: threading.Event) -> None:
         self._yard = yard
         self._beats = beats
+        self._bell = bell
         self._stopping = stopping
-        self._bell = threading.Event()
-
-    def wake(self) -> None:
-        """Look now."""
-        self._bell.set()
 
     def run(self) -> None:
         """Take and do work until told to stop."""
         while not self._stopping.is_set():
-            self._bell.clear()
             try:
                 while not self._stopping.is_set() and self._one():
                     pass
