@@ -168,6 +168,11 @@ class FakeControlPlane:
         assert found, f"waited {seconds} s; calls: {[call.route for call in self.calls][-30:]}"
         return found
 
+    def never(self, condition: Callable[[], Any], seconds: float = 0.5) -> None:
+        """See that `condition` does not come to hold for a while."""
+        with self.changed:
+            assert not self.changed.wait_for(condition, seconds), [call.route for call in self.calls][-30:]
+
     def called(self, route: str) -> list[Call]:
         """The calls of one route so far."""
         with self.changed:

@@ -92,8 +92,9 @@ def test_in_set_up_it_is_heard_of_told_commands_and_offered_nothing(yard: Yard) 
 def test_without_a_free_permit_it_hears_commands_alone(yard: Yard) -> None:
     one = machine(yard)
     validated(yard, 4)
-    commands.drain(yard, USER, one.name)
-    assert kinds(polled(one, free=0)) == ["drain"]
+    commands.reset(yard, USER, one.name)
+    assert kinds(polled(one, free=0)) == ["reset_backoff"]
+    assert kinds(polled(one, free=1)) == ["reset_backoff", "work"]
 
 
 def test_a_batch_that_stops_is_said_to_who_holds_leases_of_it(yard: Yard) -> None:

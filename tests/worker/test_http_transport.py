@@ -57,8 +57,7 @@ def test_a_worker_that_is_full_does_not_poll_and_does_when_it_has_room_again(
     beaten(plane, agent)
     polls = len(plane.called("poll"))
     agent._polling.wake()
-    beaten(plane, agent)
-    assert len(plane.called("poll")) == polls
+    plane.never(lambda: len(plane.called("poll")) > polls)
     runtime.let_all()
     plane.wait(lambda: len(plane.called("poll")) > polls)
 
@@ -100,7 +99,7 @@ def test_the_answer_of_a_heartbeat_ends_a_long_back_off_once(plane: FakeControlP
     agent._heartbeat.wake()
     plane.wait(lambda: len(plane.called("poll")) == 2)
     beaten(plane, agent)
-    assert len(plane.called("poll")) == 2
+    plane.never(lambda: len(plane.called("poll")) > 2)
 
 
 def test_a_leaving_worker_polls_no_more_and_waits_for_no_answer(plane: FakeControlPlane, start: StartAgent) -> None:
@@ -126,8 +125,7 @@ def test_a_celery_worker_polls_while_its_broker_is_away_and_no_longer(
     beaten(plane, agent)
     polls = len(plane.called("poll"))
     agent._polling.share_ended()
-    beaten(plane, agent)
-    assert len(plane.called("poll")) == polls
+    plane.never(lambda: len(plane.called("poll")) > polls)
 
 
 def test_a_hello_that_was_perhaps_taken_is_taken_back_by_a_bye(plane: FakeControlPlane, start: StartAgent) -> None:
