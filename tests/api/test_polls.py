@@ -99,7 +99,11 @@ def test_a_poll_with_nothing_to_say_is_held_as_long_as_it_asked(served: Served, 
     assert waiting(served) == {}
 
 
-def test_work_that_a_bell_of_this_process_rings_for_wakes_it_at_once(served: Served, one: Polled) -> None:
+def test_work_that_a_bell_of_this_process_rings_for_wakes_it_at_once(
+    served: Served, one: Polled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "LOOK_SECONDS", 60.0)  # no look but by a bell
+    served.app.state.listeners.ring()  # which ends the look under way
     poll = one.poll()
     until(lambda: waiting(served))
     batch_id = submitted(served)
