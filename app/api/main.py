@@ -17,6 +17,7 @@ from app.api.duties import Duties
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.db import schema
+from app.schemas.errors import ErrorEnvelope
 from app.schemas.pools import NewPool
 from app.services import beginnings
 from app.services import tokens as tokens_service
@@ -40,6 +41,11 @@ ROUTERS = (
     polls.router,
     workers.hand_ins,
 )
+# Every error has one shape. Named as families, they also take the place of the 422 that FastAPI would promise.
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorEnvelope, "description": "What was asked cannot be."},
+    "5XX": {"model": ErrorEnvelope, "description": "A part is away for the moment, or a bug."},
+}
 USED_SECONDS = 60
 """`last_used_at` of tokens is stored this often, off the path of their calls."""
 _log = logging.getLogger("gpuyard.api")
@@ -75,7 +81,9 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
                 await run_in_threadpool(ringer.close)
             yard.store.close()
 
-    app = FastAPI(title="gpuyard", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="gpuyard", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False, responses=ERRORS
+    )
     app.add_middleware(RequestIds)
     errors.add_handlers(app)
     for router in ROUTERS:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from app.domain.lines import Line
 from app.domain.members import LONG_INTEGERS, members, refuse_constant
+from app.domain.nesting import MAX_DEPTH, nests_too_deeply
 from app.domain.parameter_table import EMBEDDINGS
 from app.domain.parameters import NONE, needed
 from app.domain.rows import RowError, RowErrorCode
@@ -78,12 +79,14 @@ def check_line(line: Line, *, endpoint: str) -> CheckedLine | InputError:
     """Check one line of a batch for `endpoint`. Never raises, whatever the bytes are."""
     if line.content is None:
         return _invalid(line, None, f"This line has {line.end - line.start} bytes, more than the limit for one line.")
+    if nests_too_deeply(line.content):
+        return _unparseable(line, f"it is nested too deeply: at most {MAX_DEPTH} objects and lists within each other")
     try:
         value = parse_json(line.content)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _shown_reason(error)
-        message = f"This line is not parseable as valid JSON. ({reason})"
-        return InputError(InputErrorCode.INVALID_JSON_LINE, message, None, line.number)
+    except ValueError as error:
+        return _unparseable(line, _shown_reason(error))
+    except RecursionError:  # only of a caller that stands at the interpreter's own bound
+        return _unparseable(line, "it is nested too deeply")
     if not isinstance(value, dict):
         return _invalid(line, None, f"A line must be a JSON object, not {_shown(value)}.")
     return _shape_error(line, value, endpoint) or _checked(line.content, value, endpoint)
@@ -191,6 +194,11 @@ def _missing_or_wrong(line: Line, holder: dict[str, Any], name: str, param: str,
         message = f"Missing required parameter: '{param}'."
         return InputError(InputErrorCode.MISSING_REQUIRED_PARAMETER, message, param, line.number)
     return _invalid(line, param, f"'{param}' must be {wanted}, not {_shown(holder[name])}.")
+
+
+def _unparseable(line: Line, reason: str) -> InputError:
+    message = f"This line is not parseable as valid JSON. ({reason})"
+    return InputError(InputErrorCode.INVALID_JSON_LINE, message, None, line.number)
 
 
 def _invalid(line: Line, param: str | None, message: str) -> InputError:

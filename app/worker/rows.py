@@ -17,6 +17,7 @@ from app.domain.input_lines import (
     parse_json,
 )
 from app.domain.lines import Line, read_lines
+from app.domain.nesting import nests_too_deeply
 from app.domain.rows import Row, RowError, RowErrorCode
 
 
@@ -79,6 +80,8 @@ def read_rows(
 def _fast(number: int, line: Line, endpoint: str) -> Row | None:
     """Read a row that is in order; None when anything about it needs a closer look."""
     content = line.content or b""
+    if nests_too_deeply(content):
+        return None
     try:
         if not content.isascii():
             content.decode()

@@ -1,0 +1,94 @@
+"""What holds of batches, jobs, leases and workers whoever did what: docs/lifecycle.md, and the contract."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlmodel import select
+
+from app.db.tables import Batch, Job, Lease, Worker
+from app.domain import batches, jobs, leases, workers
+from app.domain.batches import ENDED
+from app.services import results
+from app.services.context import Yard
+from tests.yards import USER, batch, result_files
+
+# What a reader's glance changes, and the bells: nothing of a batch's own.
+_NOT_THE_BATCHS_OWN = {"seen", "retry_count", "rung_at", "ring_no", "stop_spread_at"}
+TABLES: Mapping[type[Any], Mapping[Any, frozenset[Any]]] = {
+    Batch: batches.TRANSITIONS,
+    Job: jobs.TRANSITIONS,
+    Lease: leases.TRANSITIONS,
+    Worker: workers.TRANSITIONS,
+}
+
+
+def reachable(table: Mapping[Any, frozenset[Any]], start: Any) -> set[Any]:
+    """Every state that may follow, in any number of steps, and the state itself."""
+    found, new = {start}, {start}
+    while new:
+        new = {after for state in new for after in table[state]} - found
+        found |= new
+    return found
+
+
+class History:
+    """Looks at everything after each step, and compares it with the look before."""
+
+    def __init__(self, yard: Yard) -> None:
+        self._yard = yard
+        self._states: dict[tuple[str, Any], Any] = {}
+        self._counts: dict[int, tuple[int, int, int]] = {}
+        self._ended: dict[str, dict[str, Any]] = {}
+
+    def leases(self) -> dict[int, Lease]:
+        with self._yard.store.read() as session:
+            return {found.id or 0: found for found in session.exec(select(Lease))}
+
+    def look(self) -> None:
+        """Assert that no state came about that no table allows, that counts only grew, and what has ended stayed."""
+        with self._yard.store.read() as session:
+            found = {kind: list(session.exec(select(kind))) for kind in TABLES}
+        for kind, table in TABLES.items():
+            for one in found[kind]:
+                key = (kind.__name__, one.id)
+                before = self._states.get(key)
+                if before is not None:
+                    assert one.state in reachable(table, before), f"{key}: {before} -> {one.state}"
+                self._states[key] = type(next(iter(table)))(one.state)
+        for job in found[Job]:
+            counts = (job.completed, job.failed, job.attempts)
+            assert all(now >= then for now, then in zip(counts, self._counts.get(job.id, counts), strict=True))
+            self._counts[job.id] = counts
+        for one in found[Batch]:
+            if one.state in ENDED:
+                told = one.model_dump(exclude=_NOT_THE_BATCHS_OWN)
+                assert self._ended.setdefault(one.id, told) == told, "a batch that had ended has changed"
+
+
+def ended(yard: Yard, batch_id: str) -> bool:
+    return batch(yard, batch_id).state in ENDED
+
+
+def assert_contract(yard: Yard, batch_id: str, *, rows: int, answers: Mapping[tuple[str, int], str]) -> None:
+    """Assert the invariants of a batch that has ended (OPENAI_CONTRACT 1.6); `answers` are the rows that are stored."""
+    found = batch(yard, batch_id)
+    stored = {row: answer for (of, row), answer in answers.items() if of == batch_id}
+    if found.state == "failed" or found.validated_at is None:
+        assert (found.output_file_id, found.error_file_id) == (None, None)
+        assert (found.total or 0, found.completed or 0, found.failed or 0, stored) == (0, 0, 0, {})
+        return
+    output, errors = result_files(yard, batch_id)
+    ids = [line["custom_id"] for line in output + errors]
+    assert sorted(ids) == sorted(f"row-{n}" for n in range(rows)), "every id once over both files"
+    assert (len(output), len(errors)) == (found.completed, found.total - (found.completed or 0))
+    if found.state == "completed":
+        assert (found.completed or 0) + (found.failed or 0) == found.total == rows
+    assert (found.output_file_id is None) == (not output)
+    assert (found.error_file_id is None) == (not errors)
+    for line in output:
+        assert line["response"]["body"] == stored[int(line["custom_id"].removeprefix("row-"))], "another one's answer"
+    for line in errors:
+        row = int(line["custom_id"].removeprefix("row-"))
+        assert (line["error"]["code"] == "request_timeout") == (row in stored), line
+    whole = b"".join(results.read(yard, USER, batch_id).lines)
+    assert whole.count(b"\n") == rows
