@@ -20,6 +20,8 @@ from tests.hands import Hands, do_control_work
 from tests.served import Served, rows
 
 SECONDS = 20.0
+WOKEN_SECONDS = 8.0
+"""Well before a poll that nobody wakes would answer by itself, with what it then finds."""
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_work_that_a_bell_of_this_process_rings_for_wakes_it_at_once(
     batch_id = submitted(served)
     do_control_work(served)
     began = time.monotonic()
-    assert poll.result(SECONDS).messages == [PolledMessage(kind="work", batch_id=batch_id)]
+    assert poll.result(WOKEN_SECONDS).messages == [PolledMessage(kind="work", batch_id=batch_id)]
     assert time.monotonic() - began < 1
 
 
@@ -119,13 +121,13 @@ def test_what_other_processes_did_is_seen_within_a_look(served: Served, one: Pol
     submitted(served)
     do_control_work(Elsewhere(served.url, served.app))
     began = time.monotonic()
-    assert kinds(poll.result(SECONDS)) == ["work"]
+    assert kinds(poll.result(WOKEN_SECONDS)) == ["work"]
     assert time.monotonic() - began < listeners.LOOK_SECONDS + 2
 
     poll = one.poll(cursor=poll.result().cursor)
     until(lambda: waiting(served))
     commands.drain(served.yard, served.operator(), "one")
-    assert kinds(poll.result(SECONDS)) == ["drain"]
+    assert kinds(poll.result(WOKEN_SECONDS)) == ["drain"]
 
 
 def test_a_drain_over_http_wakes_it_and_is_shown(served: Served, one: Polled) -> None:
@@ -136,7 +138,7 @@ def test_a_drain_over_http_wakes_it_and_is_shown(served: Served, one: Polled) ->
         assert answer.json()["drain_requested_at"]
         assert answer.json()["no_lease"] == "draining"
         assert admin.post("/v1/workers/nobody/drain").status_code == 404
-    assert kinds(poll.result(SECONDS)) == ["drain"]
+    assert kinds(poll.result(WOKEN_SECONDS)) == ["drain"]
     with served.http(served.key("worker", "submit")) as user:
         assert user.post("/v1/workers/one/reset").status_code == 403
 
@@ -148,24 +150,24 @@ def test_a_batch_that_stops_wakes_who_holds_it(served: Served, one: Polled) -> N
     poll = one.poll()
     until(lambda: waiting(served))
     stops.cancel(served.yard, served.operator(), batch_id)
-    assert poll.result(SECONDS).messages == [PolledMessage(kind="stop", batch_id=batch_id)]
+    assert poll.result(WOKEN_SECONDS).messages == [PolledMessage(kind="stop", batch_id=batch_id)]
 
 
 def test_a_second_poll_of_a_worker_ends_the_first(served: Served, one: Polled) -> None:
     first = one.poll(cursor=None)
     until(lambda: waiting(served))
     second = one.poll()
-    assert kinds(first.result(SECONDS)) == []
+    assert kinds(first.result(WOKEN_SECONDS)) == []
     assert len(waiting(served)) == 1
     commands.reset(served.yard, served.operator(), "one")
-    assert kinds(second.result(SECONDS)) == ["reset_backoff"]
+    assert kinds(second.result(WOKEN_SECONDS)) == ["reset_backoff"]
 
 
 def test_the_end_of_the_process_answers_those_who_wait_and_lets_no_more_wait(served: Served, one: Polled) -> None:
     poll = one.poll()
     until(lambda: waiting(served))
     close_listeners(served.app)
-    assert kinds(poll.result(SECONDS)) == []
+    assert kinds(poll.result(WOKEN_SECONDS)) == []
     with pytest.raises(TryLater) as refused:
         one.poll().result(SECONDS)
     assert refused.value.code == "too_many_polls"
