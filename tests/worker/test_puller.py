@@ -154,6 +154,19 @@ def test_all_who_wait_are_told_of_one_failure(desk: Desk, runtime: PullingExecut
     assert runtime.pulling == ["m"]
 
 
+def test_who_cannot_be_told_keeps_nobody_else_from_the_runtimes_next_pulls(
+    desk: Desk, runtime: PullingExecutor
+) -> None:
+    def break_down(_end: PullEnd) -> None:
+        raise OSError("a bug")
+
+    assert desk.puller.need("m", CHAT, "broken", break_down)
+    desk.need("m", "one")
+    desk.need("n", "two")
+    runtime.step(None, None)
+    assert desk.told("one", "two") == [THERE, THERE]
+
+
 @pytest.mark.parametrize("bug", [OSError("disk full"), PullFailed("")])
 def test_whatever_an_executor_raises_is_a_failure_with_words(
     desk: Desk, runtime: PullingExecutor, bug: Exception

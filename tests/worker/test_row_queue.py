@@ -187,16 +187,6 @@ def test_equal_runtimes_share_the_load() -> None:
     assert [run.place for run in (queue.take(), queue.take()) if run] == [runtimes.places[5]] * 2
 
 
-def test_rows_whose_model_is_held_wait_and_the_others_do_not() -> None:
-    runtimes = runtimes_of(Parallel(models=("a", "b")))
-    queue = RowQueue(runtimes)
-    queue.put([unit(1, model="a"), unit(2, model="b")])
-    runtimes.hold("a", "pulled")
-    assert numbers([queue.take(), queue.take()]) == [2, None]
-    runtimes.let_go("a", "pulled")
-    assert numbers([queue.take()]) == [1]
-
-
 def test_rows_follow_a_model_to_where_it_is_served_now() -> None:
     here, there = Parallel(models=("a",)), Parallel(models=())
     runtimes = runtimes_of(here, there)

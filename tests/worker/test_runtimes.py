@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.rows import Reply, RowErrorCode
+from app.domain.rows import Reply, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS
+from app.worker.breaker import FAILURES, LONGEST_PAUSE_SECONDS
 from app.worker.probes import ALIVE_SECONDS, TROUBLED_SECONDS, Probes
 from app.worker.row_queue import RowQueue
 from app.worker.runtimes import RuntimeGone, Runtimes
+from app.worker.verdicts import Verdict
 from executors.base import BaseExecutor
 from executors.cancellation import CancelToken
 from executors.fakes import FakeExecutor
@@ -116,3 +118,26 @@ def test_a_runtime_that_lists_too_much_is_told_as_far_as_the_wire_takes_it() -> 
     (info,) = probed(Crowded()).infos()
     assert len(info.models) == MAX_MODELS
     assert info.models[0] == "m0"
+
+
+def test_a_row_that_no_runtime_saw_says_nothing_of_a_broken_one() -> None:
+    """Else a runtime that hangs would look alive whenever a row is refused before it is sent."""
+    now = [0.0]
+    runtimes = Runtimes([SteeredExecutor()], lambda: now[0])
+    runtimes.probe()
+    place = runtimes.places[0]
+    for _ in range(FAILURES):
+        place.breaker.failed("it hangs", is_trial=False)
+    now[0] += LONGEST_PAUSE_SECONDS
+    queue = RowQueue(runtimes)
+    queue.put([unit(0), unit(1)])
+    trial = queue.take()
+    assert trial is not None
+    assert trial.is_trial
+    refused = Reply(error=RowError(RowErrorCode.UNSUPPORTED_PARAMETER, "no images here"))
+    assert runtimes.judge(trial, trial.unit, refused, timeout=60) is Verdict.KEEP
+    assert not place.breaker.is_closed
+    assert place.answered_at == float("-inf")
+    following = queue.next(trial)
+    assert following is not None
+    assert following.is_trial

@@ -36,6 +36,7 @@ AWAY = RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "away")
         (Reply(error=AWAY, blame=Blame.UNCLEAR), Came.CUT),
         (Reply(status=500, body=b"{}", blame=Blame.UNCLEAR), Came.BREAKDOWN),
         (Reply(error=LATE), Came.SILENCE),
+        (Reply(error=RowError(RowErrorCode.UNSUPPORTED_PARAMETER, "no images")), Came.UNASKED),
     ],
 )
 def test_a_reply_means(reply: Reply, what: Came) -> None:
@@ -46,6 +47,7 @@ def test_a_reply_means(reply: Reply, what: Came) -> None:
     ("what", "evidence", "verdict"),
     [
         (Came.ANSWER, {}, Verdict.KEEP),
+        (Came.UNASKED, {"is_closed": False, "is_trial": True}, Verdict.KEEP),
         (Came.REFUSAL, {}, Verdict.LATER),
         (Came.REFUSAL, {"refused_since": 600.0}, Verdict.LATER),  # nobody was answered either
         (Came.REFUSAL, {"refused_since": 600.0, "answered_at": 999.0}, Verdict.KEEP),
