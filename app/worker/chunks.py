@@ -53,13 +53,17 @@ def _is_free(unit: Unit, place: Place) -> bool:
 
 
 def _size(executor: BaseExecutor) -> int:
-    size: object = executor.embedding_chunk_size
+    try:
+        size: object = executor.embedding_chunk_size
+    except Exception as error:  # noqa: BLE001 - a third party's executor may compute it
+        log.warning("runtime.cannot_say_chunk_size", runtime=executor.kind, why=repr(error)[:500])
+        return 1
     return size if isinstance(size, int) and size > 1 else 1
 
 
 def _may_share(executor: BaseExecutor, row: Row) -> bool:
     try:
         return bool(executor.can_coalesce_embedding(row))
-    except Exception:  # a third party's executor: a row that cannot be judged goes alone
-        log.exception("runtime.cannot_judge_row", runtime=executor.name, row=row.number)
+    except Exception as error:  # noqa: BLE001 - a third party's executor: a row that cannot be judged goes alone
+        log.warning("runtime.cannot_judge_row", runtime=executor.kind, row=row.number, why=repr(error)[:500])
         return False

@@ -84,7 +84,12 @@ class Lane:
             told.add(id(reply))
 
     def _settle(self, run: Run, unit: Unit, reply: Reply, *, is_news: bool = True) -> None:
-        verdict = self._kit.runtimes.judge(run, unit, reply, timeout=self._kit.row_timeout_seconds, is_news=is_news)
+        try:
+            verdict = self._kit.runtimes.judge(run, unit, reply, timeout=self._kit.row_timeout_seconds, is_news=is_news)
+        except Exception as error:  # noqa: BLE001 - B-15: a third party's reply may hold what cannot be judged
+            self._kit.runtimes.given_up(run)
+            self._keep(unit, self._defect(unit, error))
+            return
         if verdict is Verdict.KEEP:
             self._keep(unit, reply)
         else:
@@ -96,8 +101,11 @@ class Lane:
         except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written
             done = loader.finished(self._batch_id, unit.row, self._defect(unit, error))
         unit.shard.finish(done)
-        self._rate.count()
-        self._kit.row_done()
+        try:
+            self._rate.count()
+            self._kit.row_done()
+        except Exception:  # the row is kept, and so are to be those that share its request
+            log.exception("row.not_counted", row=unit.row.number)
 
     def _again(self, unit: Unit, verdict: Verdict, reply: Reply) -> None:
         """Have a row run again that is not at fault, or may not be."""

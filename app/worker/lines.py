@@ -8,16 +8,12 @@ from app.worker.units import Run, Unit
 
 
 class Route:
-    """The runtimes that know a model and endpoint, the dead ones too. There is one object for each choice of them.
+    """The runtimes that know a model and endpoint, the dead ones too. There is one object for each choice of them."""
 
-    `is_held`: rows of the model wait for something else, as for a pull.
-    """
+    __slots__ = ("groupers", "places")
 
-    __slots__ = ("groupers", "is_held", "places")
-
-    def __init__(self, places: tuple[Place, ...], *, is_held: bool = False) -> None:
+    def __init__(self, places: tuple[Place, ...]) -> None:
         self.places = places
-        self.is_held = is_held
         self.groupers = tuple({type(place.executor): place.executor for place in places}.values())
         """One executor of each kind: runtimes of one kind group rows alike."""
 
@@ -75,7 +71,7 @@ class Line:
 
     def find(self) -> Next | None:
         """Say which row may start now, on the runtime that has least to do; None: none may."""
-        if not self.count or self.route.is_held:
+        if not self.count:
             return None
         if not self.route.places:
             return 0, None, next(iter(self._lots), None)

@@ -3,9 +3,13 @@
 import threading
 from collections.abc import Callable
 
+import structlog
+
 from app.domain.rows import Row, RowErrorCode
 from app.worker.puller import PullEnd, Puller
 from app.worker.shard import Shard
+
+log = structlog.get_logger("gpuyard.worker")
 
 
 class Parking:
@@ -56,12 +60,20 @@ class Parking:
     def _ended(self, shard: Shard, model: str, end: PullEnd) -> None:
         rows = self._take(shard, model)
         if end.there:
-            if rows:
-                self._queue(shard, rows)
+            self._go_on(shard, rows)
         elif end.runtime_gone or not end.reason:
             shard.leave(end.reason or "the worker leaves")
         else:
             shard.fail(RowErrorCode.MODEL_NOT_FOUND, f"The model {model!r} could not be fetched: {end.reason}")
+
+    def _go_on(self, shard: Shard, rows: list[Row]) -> None:
+        if not rows:
+            return
+        try:
+            self._queue(shard, rows)
+        except Exception as error:  # they are nobody's any more: a shard that waited for them would never end
+            log.exception("shard.not_queued", lease_id=shard.lease_id)
+            shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
     def _take(self, shard: Shard, model: str) -> list[Row]:
         with self._changed:

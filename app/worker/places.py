@@ -2,12 +2,16 @@
 
 from collections.abc import Hashable
 
+import structlog
+
 from app.domain.rows import Row
 from app.domain.runtimes import RuntimeFacts
 from app.worker.breaker import Breaker
 from app.worker.parameters import Unsupported
 from app.worker.units import Run, Unit
 from executors.base import BaseExecutor
+
+log = structlog.get_logger("gpuyard.worker")
 
 
 class Place:
@@ -19,6 +23,7 @@ class Place:
         "executor",
         "facts",
         "fetches",
+        "is_limit_broken",
         "lot",
         "reserved_for",
         "runs",
@@ -34,6 +39,7 @@ class Place:
         """As of its last probe."""
         self.fetches = fetches
         """Whether it may be asked for models that it lacks."""
+        self.is_limit_broken = False
         self.runs: set[Run] = set()
         self.served = 0
         self.answered_at = float("-inf")
@@ -48,7 +54,13 @@ class Place:
 
     def has_room(self, row: Row) -> bool:
         """Whether it is below the limit for rows like this one."""
-        limit = self.executor.limit(row)
+        try:
+            limit = self.executor.limit(row)
+        except Exception as error:  # noqa: BLE001 - a third party's executor must not cost a lane
+            if not self.is_limit_broken:  # asked for with the lock held, many times a row
+                log.warning("runtime.cannot_say_limit", runtime=self.executor.kind, why=repr(error)[:500])
+            self.is_limit_broken = True
+            limit = 1
         return limit is None or len(self.runs) < limit
 
     @property

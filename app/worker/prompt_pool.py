@@ -38,11 +38,17 @@ class PromptPool:
         self._on_starved = on_starved
         self._lock = threading.Lock()
         self._lanes = 0
+        self._closed = False
         self._threads = ThreadPoolExecutor(CEILING, thread_name_prefix=f"rows-{age[1]}")
 
     def fit(self) -> None:
-        """Have as many lanes as the worker has permits; lanes that a lowered limit leaves over just wait."""
+        """Have as many lanes as the worker has permits; lanes that a lowered limit leaves over just wait.
+
+        Nothing once it is closed: whoever resizes all shares may meet one that is just ending.
+        """
         with self._lock:
+            if self._closed:
+                return
             wanted = min(self._permits.limit, CEILING) - self._lanes
             self._lanes += max(0, wanted)
             for _ in range(wanted):
@@ -50,6 +56,8 @@ class PromptPool:
 
     def close(self) -> None:
         """Send the lanes home, each after the row it has in flight."""
+        with self._lock:
+            self._closed = True
         self._rows.close()
         self._permits.abandon(self._age)
         self._threads.shutdown(wait=False)

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import structlog
@@ -118,10 +119,15 @@ class Puller:
             threading.Thread(target=self._run, args=(place,), name="gpuyard-pull", daemon=True).start()
         return made
 
+    def _remember(self, place: Place, model: str, reason: str) -> None:
+        now = self._clock()
+        self._failed = {key: known for key, known in self._failed.items() if known[0] > now}
+        self._failed[place, model] = (now + FAILED_SECONDS, reason)
+
     # --- the thread of one runtime
 
     def _run(self, place: Place) -> None:
-        self._on_change()
+        self._tell(self._on_change)
         current: _Fetch | None = self._queues[place][0]
         while current is not None:
             end = self._pull(current)
@@ -129,14 +135,21 @@ class Puller:
                 queue = self._queues[place]
                 queue.popleft()
                 if end.reason and not end.runtime_gone:
-                    self._failed[place, current.model] = (self._clock() + FAILED_SECONDS, end.reason)
+                    self._remember(place, current.model, end.reason)
                 waiting, current.waiting = list(current.waiting.values()), {}
                 if not queue:
                     del self._queues[place]
                 current = queue[0] if queue else None
             for then in waiting:
-                then(end)
-        self._on_change()
+                self._tell(partial(then, end))
+        self._tell(self._on_change)
+
+    def _tell(self, somebody: Callable[[], None]) -> None:
+        """Tell somebody, whose trouble is not that of those who wait for this runtime's next pulls."""
+        try:
+            somebody()
+        except Exception:
+            log.exception("model.pull_not_told")
 
     def _pull(self, one: _Fetch) -> PullEnd:
         if one.token.is_cancelled:  # nobody needs it any more, and nobody was told of it

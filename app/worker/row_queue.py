@@ -8,16 +8,21 @@ import heapq
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
+import structlog
+
+from app.domain.rows import Row
 from app.worker import chunks
 from app.worker.lines import Line, Next, Route
 from app.worker.runtimes import MAX_PEACE_SECONDS, Runtimes
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Verdict
+from executors.base import BaseExecutor
 
 _FIRST_PEACE_SECONDS = 0.5
 _LONGEST_PEACE_SECONDS = 8.0
+log = structlog.get_logger("gpuyard.worker")
 
 
 class RowQueue:
@@ -53,7 +58,7 @@ class RowQueue:
     def put(self, units: Iterable[Unit]) -> None:
         """Add rows. After `close` they are thrown away."""
         # Outside of the lock: what an executor reads in a row to group it may take its time.
-        grouped = [(unit, self._group(unit)) for unit in units]
+        grouped = [(unit, self._sorted(unit)) for unit in units]
         with self._lock:
             if self._closed:
                 return
@@ -208,7 +213,8 @@ class RowQueue:
         for line in lines.values():
             for unit, is_alone in line.moved():
                 fresh = self._line_of(unit)
-                _sort(unit, fresh.route)
+                if fresh.route.groupers != line.route.groupers:  # sorting reads the row, and the lock is held
+                    _sort(unit, fresh.route)
                 (fresh.add_alone if is_alone else fresh.add)(unit)
         self.wake()
 
@@ -261,7 +267,7 @@ class RowQueue:
             line = self._lines[route] = Line(route)
         return line
 
-    def _group(self, unit: Unit) -> Route:
+    def _sorted(self, unit: Unit) -> Route:
         with self._lock:
             route = self._runtimes.route(unit.row)
         _sort(unit, route)
@@ -271,8 +277,18 @@ class RowQueue:
 def _sort(unit: Unit, route: Route) -> None:
     """Note on a row what it has in common with others, as its runtimes see it."""
     row = unit.row
-    unit.lot = (row.model, *(executor.group(row) for executor in route.groupers))
+    unit.lot = (row.model, *(_group(executor, row) for executor in route.groupers))
     unit.sharing = chunks.sharing(route.groupers, row)
+
+
+def _group(executor: BaseExecutor, row: Row) -> Hashable:
+    try:
+        group = executor.group(row)
+        hash(group)
+    except Exception as error:  # noqa: BLE001 - a third party's executor: the row goes with others of its model
+        log.warning("runtime.cannot_group_row", runtime=executor.kind, row=row.number, why=repr(error)[:500])
+        return None
+    return group
 
 
 def _free(run: Run) -> None:

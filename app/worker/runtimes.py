@@ -67,8 +67,7 @@ class Runtimes:
         self.on_trouble: Callable[[], None] = lambda: None
         """Called when a breaker or a pause begins or ends, with the lock held: it must only wake somebody."""
         self._routes: dict[Hashable, Route] = {}
-        self._ways: dict[tuple[tuple[Place, ...], bool], Route] = {}
-        self._holds: dict[str, set[str]] = {}
+        self._ways: dict[tuple[Place, ...], Route] = {}
         self._queues: list[Waiting] = []
 
     # --- what they are
@@ -171,26 +170,14 @@ class Runtimes:
         kind = (row.model, row.endpoint, row.parameters, row.may_drop)
         route = self._routes.get(kind)
         if route is None:
-            way = (_fitting(row, self._knowing(row)), bool(self._holds.get(row.model)))
-            route = self._ways.get(way)
+            places = _fitting(row, self._knowing(row))
+            route = self._ways.get(places)
             if route is None:
-                route = self._ways[way] = Route(way[0], is_held=way[1])
+                route = self._ways[places] = Route(places)
             if len(self._routes) >= _MAX_ROUTES:
                 self._routes.clear()
             self._routes[kind] = route
         return route
-
-    def hold(self, model: str, reason: str) -> None:
-        """Start no row of a model until `let_go` with the same reason: they wait without a permit, as for a pull."""
-        with self.lock:
-            self._holds.setdefault(model, set()).add(reason)
-            self._changed()
-
-    def let_go(self, model: str, reason: str) -> None:
-        """Take a reason back."""
-        with self.lock:
-            self._holds.get(model, set()).discard(reason)
-            self._changed()
 
     # --- a row
 
@@ -214,6 +201,9 @@ class Runtimes:
         """
         what, place = came(reply), run.place
         if place is None:
+            return Verdict.KEEP
+        if what is Came.UNASKED:  # else rows that no runtime saw would make one that hangs look alive
+            self.given_up(run)
             return Verdict.KEEP
         if what is Came.ANSWER:
             place.answered_at = self.clock()

@@ -3,6 +3,7 @@
 | what came | kept | else it runs again |
 |---|---|---|
 | an answer, whatever its status | at once | |
+| our own refusal (UNSUPPORTED_PARAMETER) | at once; it says nothing of the runtime | |
 | a refusal (429, 502 to 504, no connection) | after `timeout` of them, others being answered | first, or in a while |
 | 500 | the second time | behind the others |
 | cut in mid-row | when it ran alone | behind the others, then alone |
@@ -25,10 +26,17 @@ class Came(Enum):
     """What a reply means."""
 
     ANSWER = auto()
+    UNASKED = auto()
     REFUSAL = auto()
     BREAKDOWN = auto()
     CUT = auto()
     SILENCE = auto()
+
+
+_OF_ERROR = {
+    RowErrorCode.REQUEST_TIMEOUT: Came.SILENCE,
+    RowErrorCode.UNSUPPORTED_PARAMETER: Came.UNASKED,
+}
 
 
 class Verdict(Enum):
@@ -47,8 +55,8 @@ def came(reply: Reply) -> Came:
         return Came.REFUSAL
     if reply.blame is Blame.UNCLEAR:
         return Came.CUT if reply.status is None else Came.BREAKDOWN
-    if reply.error is not None and reply.error.code is RowErrorCode.REQUEST_TIMEOUT:
-        return Came.SILENCE
+    if reply.error is not None:
+        return _OF_ERROR.get(reply.error.code, Came.ANSWER)
     return Came.ANSWER
 
 
@@ -75,7 +83,7 @@ class Evidence:
 
 def judge(what: Came, of: Evidence) -> Verdict:
     """Decide by the table above."""
-    if what is Came.ANSWER:
+    if what in {Came.ANSWER, Came.UNASKED}:
         return Verdict.KEEP
     if what is Came.REFUSAL:
         if not of.is_closed:
