@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install worker demo venv test test-50k test-vllm lint types imports format docs docs-check check locks clean \
-	bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
+	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## the tests against a real vLLM on the CPU (3.5 GB, once; 8 GB of memory)
 	GPUYARD_TEST_VLLM=$(abspath $(VLLM_VENV)) $(BIN)/python -m pytest -m vllm tests/vllm \
 		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+
+chaos: $(VENV)/.dev ## the kill test, 20,000 rows in five minutes; SEED=7 repeats one; writes docs/operate/faults.md
+	$(BIN)/python -m tests.chaos full --write $(if $(SEED),--seed $(SEED))
+
+chaos-quick: $(VENV)/.dev ## the kill test with 2,000 rows in a minute, as CI runs it; SEED=7 repeats one
+	$(BIN)/python -m tests.chaos quick $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.dev ## ruff: all rules and the format
 	$(BIN)/ruff check .

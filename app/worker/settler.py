@@ -96,11 +96,15 @@ class Settler(Loop):
         """Spool what is finished. One hand-in at a time; all of it when it is the last chance."""
         self._gave_up = self._give_up
         while self._gave_up or not self._outbox:
-            built = handin.build(self._kit.worker_id, self._batch_id, self.shards())
-            if built is None:
+            if not self._gather_one():
                 return
+
+    def _gather_one(self) -> bool:
+        built = handin.build(self._kit.worker_id, self._batch_id, self.shards())
+        if built is not None:
             # In the outbox until it is settled: whatever goes wrong on the way, the same bytes go out again.
             self._outbox.append((built, self._spooled(SpoolKind.HAND_IN, built.body)))
+        return built is not None
 
     def _deliver(self, built: handin.HandIn, item: Spooled | None) -> None:
         shards = {shard.lease_id: shard for shard in self.shards()}
@@ -127,7 +131,11 @@ class Settler(Loop):
             self._kit.spool.orphan(item)
 
     def _sent(self, built: handin.HandIn, item: Spooled | None) -> HandInAnswer | None:
-        """Send until there is an answer. None: it is left to the spool, or refused as a whole."""
+        """Send until there is an answer. None: it is left to the spool, or refused as a whole.
+
+        While nobody answers, what finishes meanwhile is spooled too: an outage may be long, and neither a `kill -9`
+        nor a lease that is given up for it may cost its rows.
+        """
         while True:
             try:
                 return self._kit.plane.hand_in(built.body, ends=bool(built.ends), deadline_seconds=TRY_SECONDS)
@@ -136,6 +144,7 @@ class Settler(Loop):
                 if self._give_up or not ours & built.leases:
                     self._orphan(item)
                     return None
+                self._gather_one()
             except Dismissed as error:
                 self._dismissed(error)
                 return None

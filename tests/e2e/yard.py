@@ -79,6 +79,11 @@ class Process:
     def alive(self) -> bool:
         return self._popen.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._popen.poll()
+
     def until_it_says(self, text: str, *, seconds: float = WORKER_SECONDS) -> None:
         """Wait for a line of its output."""
 
@@ -92,11 +97,15 @@ class Process:
         self._popen.kill()
         self._popen.wait(10)
 
+    def send(self, number: int) -> None:
+        """Send a signal and wait for nothing."""
+        self._popen.send_signal(number)
+
     def freeze(self) -> None:
-        self._popen.send_signal(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._popen.send_signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
     def stop(self, number: int = signal.SIGTERM, *, seconds: float = 20) -> int:
         """Ask it to end, and give its exit code; one that does not end is killed, and that is a failure."""
@@ -180,9 +189,10 @@ class Yard:
 
     def _start_runtime(self) -> RuntimeProcess:
         """Start what answers rows; a yard of another kind may have another."""
-        return start_runtime(self.folder, "--slots", 1000, spawn=self._spawn_engine)
+        return start_runtime(self.folder, "--slots", 1000, spawn=self.spawn_engine)
 
-    def _spawn_engine(self, argv: list[str]) -> subprocess.Popen[bytes]:
+    def spawn_engine(self, argv: list[str]) -> subprocess.Popen[bytes]:
+        """Start a mock engine that ends with the yard."""
         with (self.folder / "engine.log").open("ab") as log:
             return self._guard.spawn(argv, env=self.installation.environment(), log=log, cwd=self.folder)
 

@@ -1,0 +1,121 @@
+"""The two forms of the kill test: how much work, which timings, how many faults of each kind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+WORKERS = ("north", "east", "south", "west")
+
+
+class Kind(StrEnum):
+    """What is done to a process; the values are the words of the report."""
+
+    RESTART = "kill -9, started again at once"
+    DEATH = "kill -9, away for longer than its leases"
+    FREEZE = "SIGSTOP for longer than its leases"
+    DRAIN = "SIGTERM: drained, then started again"
+    FLUSH = "FLUSHALL"
+    KILL = "kill -9"
+    TERM = "SIGTERM"
+    PAUSE = "SIGSTOP for some seconds"
+
+
+OF_WORKERS = frozenset({Kind.RESTART, Kind.DEATH, Kind.FREEZE, Kind.DRAIN})
+LOSSES = frozenset({Kind.RESTART, Kind.DEATH, Kind.FREEZE})
+"""After these a worker's rows that were not handed in run again."""
+SILENT = frozenset({Kind.DEATH, Kind.FREEZE})
+"""These are noticed by their silence only."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form. `worker_faults` and `part_faults` count by kind, and by part and kind."""
+
+    name: str
+    rows: int
+    prompts: int
+    latency_ms: int
+    shard_rows: int
+    timing: Mapping[str, float]
+    worker_faults: Mapping[Kind, int]
+    part_faults: Mapping[tuple[str, Kind], int]
+    prompt_seconds: float
+    """How long a shard may lie idle that a restarted or leaving worker gave back; CI shares its machine with others."""
+    bound_seconds: float
+    """So long the batch may take from its creation to its files."""
+
+    @property
+    def toleration_seconds(self) -> float:
+        return self.timing["toleration_seconds"]
+
+    @property
+    def away_seconds(self) -> float:
+        """How long a dead or frozen worker stays away: until its leases were given to others, surely."""
+        return self.toleration_seconds + 5 * self.timing["renew_seconds"]
+
+    @property
+    def rows_a_second(self) -> float:
+        """What one worker can do at most."""
+        return self.prompts * 1000 / self.latency_ms
+
+
+FULL = Form(
+    name="full",
+    rows=20_000,
+    prompts=16,
+    latency_ms=300,
+    shard_rows=64,
+    timing={
+        "renew_seconds": 2,
+        "grace_seconds": 6,
+        "toleration_seconds": 20,
+        "kill_after_seconds": 1,
+        "drain_seconds": 5,
+        "sweep_seconds": 1,
+        "segment_seconds": 2,
+        "retry_max_seconds": 2,
+    },
+    worker_faults={Kind.RESTART: 4, Kind.DEATH: 2, Kind.FREEZE: 1, Kind.DRAIN: 2},
+    part_faults={
+        ("broker", Kind.FLUSH): 3,
+        ("broker", Kind.KILL): 2,
+        ("broker", Kind.PAUSE): 1,
+        ("api", Kind.TERM): 1,
+        ("api", Kind.KILL): 2,
+        ("control", Kind.TERM): 1,
+        ("control", Kind.KILL): 1,
+        ("beat", Kind.KILL): 1,
+    },
+    prompt_seconds=2,
+    bound_seconds=270,
+)
+
+QUICK = Form(
+    name="quick",
+    rows=2_000,
+    prompts=8,
+    latency_ms=400,
+    shard_rows=16,
+    timing={
+        "renew_seconds": 1,
+        "grace_seconds": 3,
+        "toleration_seconds": 12,
+        "kill_after_seconds": 0.5,
+        "drain_seconds": 3,
+        "sweep_seconds": 1,
+        "segment_seconds": 1,
+        "retry_max_seconds": 2,
+    },
+    worker_faults={Kind.RESTART: 1, Kind.DEATH: 1, Kind.FREEZE: 1, Kind.DRAIN: 1},
+    part_faults={
+        ("broker", Kind.FLUSH): 1,
+        ("broker", Kind.KILL): 1,
+        ("api", Kind.TERM): 1,
+        ("api", Kind.KILL): 1,
+        ("control", Kind.KILL): 1,
+    },
+    prompt_seconds=5,
+    bound_seconds=200,
+)
+
+FORMS = {form.name: form for form in (FULL, QUICK)}

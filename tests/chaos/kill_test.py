@@ -1,0 +1,49 @@
+"""The kill test from its first process to its last check."""
+
+from pathlib import Path
+
+from tests.chaos import checks
+from tests.chaos.books import Books
+from tests.chaos.fleet import Fleet
+from tests.chaos.forms import WORKERS, Form
+from tests.chaos.happening import Chaos, Run
+from tests.chaos.report import Report
+from tests.chaos.resources import left_over
+from tests.chaos.schedule import schedule
+from tests.chaos.takeovers import Takeover, takeovers
+from tests.e2e.rows import marked
+from tests.e2e.submitted import Submitted
+from tests.e2e.yard import Yard
+
+
+def kill_test(form: Form, seed: int, folder: Path, *, database_url: str | None = None) -> Report:
+    """Run it in `folder`. Raises AssertionError when the batch does not end; all else the report says."""
+    timing = {f"GPUYARD_{name.upper()}": f"{value:g}" for name, value in form.timing.items()}
+    with Yard(folder, database_url=database_url, timing=timing, shard_rows=form.shard_rows) as yard:
+        yard.start()
+        fleet = Fleet(yard, form)
+        fleet.start()
+        books = Books(database_url or f"sqlite:///{yard.installation.data / 'gpuyard.db'}")
+        try:
+            batch = yard.submit(marked(checks.PREFIX, form.rows))
+            chaos = Chaos(yard, fleet, books, form, schedule(form, seed))
+            run = chaos.until_the_end(batch.id)
+            found = [
+                *checks.of_rows(batch, fleet, form, run),
+                checks.of_schedule(run),
+                *checks.of_losses(run, form),
+                *checks.of_takeovers(_takeovers(yard, run, batch), form),
+            ]
+        finally:
+            books.close()
+            fleet.stop()
+    exits = {name: machine.exits for name, machine in fleet.machines.items()}
+    found += checks.of_processes(chaos.resources, left_over(folder), exits)
+    return Report(form, seed, "postgres" if database_url else "sqlite", run, found)
+
+
+def _takeovers(yard: Yard, run: Run, batch: Submitted) -> list[Takeover]:
+    """The batch's events, its workers' and the service's own, laid beside what was done."""
+    of_workers = {name: yard.events(yard.http.get(f"/v1/workers/{name}").json()["id"]) for name in WORKERS}
+    absences = [event for event in yard.events("api") if event["type"] == "service.absence"]
+    return takeovers(run.happened, yard.events(batch.id), of_workers, absences)

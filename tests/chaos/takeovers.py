@@ -1,0 +1,82 @@
+"""How long the work of a lost or leaving worker lay idle, by the events of the batch and of its workers."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.chaos.forms import LOSSES, OF_WORKERS, Kind
+from tests.chaos.happening import Happened
+
+Event = dict[str, Any]
+ENDS = {"lease.expired", "lease.released"}
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """One shard that a fault set free. Times are seconds after the fault; None: it never came to that."""
+
+    met: Happened
+    freed: float
+    taken: float | None
+    returned: float | None
+    """When the same worker was there again: its first hello after the fault."""
+    absent: float
+    """How long the service itself was away in between; its workers' leases last so much longer."""
+
+    @property
+    def waited(self) -> float:
+        """What is bounded: from the fault where only silence tells of it, else from when the worker said something."""
+        until = self.freed if self.taken is None else self.taken
+        if self.met.fault.kind in {Kind.DEATH, Kind.FREEZE}:
+            return until - self.absent
+        return until - (self.freed if self.met.fault.kind is Kind.DRAIN else self.returned or 0)
+
+
+def takeovers(
+    happened: Sequence[Happened],
+    of_batch: Sequence[Event],
+    of_workers: dict[str, Sequence[Event]],
+    absences: Sequence[Event],
+) -> list[Takeover]:
+    """Match each end of a lease to the fault before it. Shards that a healthy worker gave back are not meant."""
+    granted: dict[int, tuple[str, int]] = {}
+    grants: dict[int, list[float]] = defaultdict(list)
+    for event in of_batch:
+        if event["type"] == "lease.granted":
+            for lease, job in zip(event["data"]["leases"], event["data"]["jobs"], strict=True):
+                granted[lease] = (event["data"]["worker"], job)
+                grants[job].append(event["at"])
+    found = []
+    for event in of_batch:
+        if event["type"] not in ENDS:
+            continue
+        worker, job = granted[event["data"]["lease"]]
+        met = _cause(happened, worker, event)
+        if met is None:
+            continue
+        later = grants[job][bisect_left(grants[job], event["at"]) :]
+        hello = next((e["at"] for e in of_workers[worker] if e["type"] == "worker.hello" and e["at"] > met.at), None)
+        absent = sum(e["data"]["gap_seconds"] for e in absences if met.at < e["at"] <= event["at"])
+        found.append(
+            Takeover(
+                met,
+                freed=event["at"] - met.at,
+                taken=later[0] - met.at if later else None,
+                returned=hello - met.at if hello is not None else None,
+                absent=absent,
+            )
+        )
+    return found
+
+
+def _cause(happened: Sequence[Happened], worker: str, event: Event) -> Happened | None:
+    before = [
+        met for met in happened if met.target == worker and met.fault.kind in OF_WORKERS and met.at <= event["at"]
+    ]
+    if not before:
+        return None
+    met = before[-1]
+    fits = met.fault.kind in LOSSES if event["type"] == "lease.expired" else met.fault.kind is Kind.DRAIN
+    return met if fits else None

@@ -1,0 +1,88 @@
+"""A control plane that is away for long: what a worker finished meanwhile is on disk, and gets there in the end."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.domain.rowsets import RowSet
+from app.schemas.segments import HandInHeader
+from app.worker import settler
+from app.worker.agent import Agent
+from tests.e2e.yard import until
+from tests.fakes.control_plane import Answer, FakeControlPlane, rows
+from tests.fakes.steered_executor import SteeredExecutor
+
+StartAgent = Callable[..., Agent]
+AWAY = [Answer(503)] * 1000
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settler, "TRY_SECONDS", 0.1)
+
+
+def spooled(spool: Path) -> set[int]:
+    """The rows that lie in the spool."""
+    heads = [path.read_bytes().partition(b"\n")[0] for path in spool.glob("*.handin")]
+    parts = [part for head in heads for part in HandInHeader.model_validate_json(head).parts]
+    return {row for part in parts for row in RowSet.parse(part.rows)}
+
+
+def come_back(plane: FakeControlPlane) -> None:
+    with plane.changed:
+        plane._script.clear()
+
+
+def test_each_row_that_finishes_meanwhile_is_spooled_and_not_only_the_first(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    """A `kill -9` then costs what the last seconds finished, however long the outage was."""
+    plane.next("results", *AWAY)
+    plane.give_batch(list(rows(4)))
+    start_agent()
+    runtime.wait(lambda: len(runtime.running) == 4)
+    for row in range(3):
+        runtime.let(row)
+        until(lambda: spooled(tmp_path / "state" / "spool") == set(range(row + 1)), f"row {row} is spooled")  # noqa: B023 - now
+    runtime.let(3)
+    come_back(plane)
+    plane.wait(lambda: plane.states() == {1: "reported"})
+    assert [json.loads(line)["custom_id"] for _, line in sorted(plane.stored.items())] == [f"row-{n}" for n in range(4)]
+    until(lambda: not list((tmp_path / "state" / "spool").iterdir()), "the spool is empty")
+
+
+def test_what_was_finished_before_a_lease_was_given_up_is_taken_while_that_lease_lives(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    plane.timing |= {"self_stop_seconds": 2.0}
+    plane.give_batch(list(rows(4)))
+    plane.next("results", *AWAY)
+    plane.next("heartbeat", None, *AWAY)
+    start_agent()
+    runtime.wait(lambda: len(runtime.running) == 4)
+    for row in range(3):
+        runtime.let(row)
+        until(lambda: row in spooled(tmp_path / "state" / "spool"), f"row {row} is spooled")  # noqa: B023 - now
+    runtime.wait(lambda: runtime.cut == [3])
+    come_back(plane)
+    plane.wait(lambda: set(plane.stored) == {0, 1, 2})
+
+
+def test_a_claim_is_not_tried_for_so_long_that_what_it_brings_is_over_at_once(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    """The clock of a lease begins when its claim was first sent: perhaps it was granted then."""
+    plane.timing |= {"self_stop_seconds": 2.0}
+    plane.next("claim", *AWAY)
+    plane.give_batch(list(rows(4)))
+    agent = start_agent()
+    plane.wait(lambda: plane.called("claim"))
+    first = plane.called("claim")[0].body["request_id"]
+    plane.wait(lambda: plane.called("claim")[-1].body["request_id"] != first, 2.0)
+    come_back(plane)
+    runtime.let_all()
+    plane.wait(lambda: len(plane.stored) == 4)
+    assert agent.exit_code == 0
+    assert runtime.cut == []
