@@ -17,6 +17,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from app.api.http_wire import HttpWire
 from app.api.main import begin, close_listeners, create_app
 from app.db import schema
 from app.db.schema import SchemaMismatch
@@ -126,6 +127,8 @@ def _serve(settings: ServerSettings) -> int:
             access_log=False,
             server_header=False,
             log_config=None,
+            http=HttpWire,
+            ws="none",
         )
     )
     _take_all_the_files_there_are()

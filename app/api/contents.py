@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
+from app.api.errors import envelope
 from app.blobs.store import BlobStore
 from app.domain.byte_ranges import Unsatisfiable, parse_range
 from app.services.files import Content
@@ -31,7 +32,9 @@ def send(blobs: BlobStore, content: Content, request: Request) -> Response:
     try:
         asked = parse_range(_range_header(request, etag), content.bytes)
     except Unsatisfiable:
-        return Response(status_code=416, headers=headers | {"content-range": f"bytes */{content.bytes}"})
+        message = f"The file has {content.bytes} bytes, and none in the range that was asked for."
+        size = {"content-range": f"bytes */{content.bytes}"}
+        return envelope(416, message, code="range_not_satisfiable", headers=size)
     start, end = asked or (0, content.bytes)
     headers["content-length"] = str(end - start)
     if asked is not None:

@@ -1,12 +1,18 @@
 """`/v1/files` (OPENAI_CONTRACT 1.1, 1.8, 1.9)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import contents, uploads
 from app.api.guarding import GuardedRoute, StreamedRoute, TheCaller, TheYard
-from app.schemas.files import FileDeleted, FileObject
+from app.schemas.files import (
+    MAX_EXPIRY_SECONDS,
+    MIN_EXPIRY_SECONDS,
+    UPLOAD_PURPOSES,
+    FileDeleted,
+    FileObject,
+)
 from app.schemas.listing import Listing
 from app.services import files
 
@@ -15,8 +21,37 @@ upload_router = APIRouter(route_class=StreamedRoute, tags=["files"])
 
 Limit = Annotated[int, Query(ge=1, le=files.MAX_FILES_LISTED)]
 
+# What these two routes read by themselves, for the API's own description.
+_FORM: dict[str, Any] = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "enum": list(UPLOAD_PURPOSES)},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": MIN_EXPIRY_SECONDS,
+            "maximum": MAX_EXPIRY_SECONDS,
+        },
+    },
+}
+_UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
+_DOWNLOAD = {
+    "parameters": [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
+        for name in ("range", "if-range", "if-none-match")
+    ]
+}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The whole file.", "content": _BYTES},
+    206: {"description": "The part that `range` asks for.", "content": _BYTES},
+    304: {"description": "The caller has it."},
+}
 
-@upload_router.post("/v1/files")
+
+@upload_router.post("/v1/files", openapi_extra=_UPLOAD)
 async def upload(yard: TheYard, caller: TheCaller, request: Request) -> FileObject:
     """Take a file in."""
     return await uploads.receive(yard, caller, request)
@@ -47,7 +82,7 @@ def delete(yard: TheYard, caller: TheCaller, file_id: str) -> FileDeleted:
     return files.delete(yard, caller, file_id)
 
 
-@router.get("/v1/files/{file_id}/content", response_class=Response)
+@router.get("/v1/files/{file_id}/content", response_class=Response, openapi_extra=_DOWNLOAD, responses=_CONTENT)
 @router.head("/v1/files/{file_id}/content", response_class=Response, include_in_schema=False)
 def content(yard: TheYard, caller: TheCaller, request: Request, file_id: str) -> Response:
     """Send a file's bytes."""

@@ -48,5 +48,10 @@ class RequestIds:
                 await errors.bug(request_id)(scope, receive, named)
 
 
+def new_id() -> str:
+    """Make an id for a call that brought none."""
+    return f"req_{secrets.token_hex(16)}"
+
+
 def _id_for(given: str | None) -> str:
-    return given if given is not None and _SANE.fullmatch(given) else f"req_{secrets.token_hex(16)}"
+    return given if given is not None and _SANE.fullmatch(given) else new_id()

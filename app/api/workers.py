@@ -19,6 +19,13 @@ MAX_HAND_IN_BYTES = 256 * 1024 * 1024
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
 hand_ins = APIRouter(route_class=StreamedRoute, tags=["worker protocol"])
 
+_HAND_IN = {
+    "requestBody": {
+        "required": True,
+        "description": "One line of JSON (`HandInHeader`), a newline, and the parts' bytes (app.schemas.segments).",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 BootId = Annotated[str | None, Header(alias="x-gpuyard-boot-id", max_length=128)]
 
 
@@ -70,8 +77,8 @@ def pull_progress(yard: TheYard, caller: TheCaller, report: ModelProgress) -> No
     model_progress.note(yard, caller, report)
 
 
-@hand_ins.post("/workers/results")
-@hand_ins.post("/workers/upload-results")
+@hand_ins.post("/workers/results", openapi_extra=_HAND_IN)
+@hand_ins.post("/workers/upload-results", openapi_extra=_HAND_IN)
 async def hand_in(yard: TheYard, caller: TheCaller, request: Request, boot_id: BootId = None) -> HandInAnswer:
     """Take finished rows."""
     header, body = await _read_hand_in(request)

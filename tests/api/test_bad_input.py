@@ -5,13 +5,10 @@ The API is a real process on a real socket, and each kind of key asks. What is s
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-import httpx
 import pytest
-import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -25,72 +22,13 @@ from schemathesis.specs.openapi.checks import (
 
 from app.api.main import create_app
 from config.settings import ServerSettings
-from tests.api_process import ApiProcess, api_process
-from tests.databases import PostgresDatabases, SqliteDatabases
-from tests.hands import hello
-from tests.migrated import migrate
-from tests.served import ADMIN_KEY, rows
+from tests.api_target import Target
 
 EXAMPLES = int(os.environ.get("GPUYARD_TEST_EXAMPLES", "12"))
 ANSWER_SECONDS = 15.0
 """No honest answer takes as long, on a machine as busy as it may be; a poll is asked not to wait."""
 SCHEMA = schemathesis.openapi.from_dict(create_app(ServerSettings()).openapi())
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations()}
-
-
-@dataclass
-class Target:
-    """A running API in which there is something of everything: keys by scope, and ids by the argument they fit."""
-
-    api: ApiProcess
-    keys: dict[str, str] = field(default_factory=dict)
-    ids: dict[str, Any] = field(default_factory=dict)
-    session: requests.Session = field(default_factory=requests.Session)
-
-    def fill(self) -> None:
-        with httpx.Client(base_url=self.api.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}) as http:
-            for scope in ("submit", "read", "worker"):
-                made = http.post("/v1/tokens", json={"name": scope, "scopes": [scope]}).json()
-                self.keys[scope] = made["secret"]
-            self.keys |= {"admin": ADMIN_KEY, "nobody": "gk-nobody"}
-            word = hello()
-            worker = http.post(
-                "/workers/register",
-                content=word.model_dump_json(),
-                headers={"authorization": f"Bearer {self.keys['worker']}", "content-type": "application/json"},
-            ).json()
-            file = http.post("/v1/files", files={"file": ("in.jsonl", rows(3))}, data={"purpose": "batch"}).json()
-            wanted = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "input_file_id": file["id"]}
-            batch = http.post("/v1/batches", json=wanted).json()
-        self.ids = {
-            "file_id": file["id"],
-            "input_file_id": file["id"],
-            "batch_id": batch["id"],
-            "after": batch["id"],
-            "subject": batch["id"],
-            "worker_id": worker["worker_id"],
-            "boot_id": word.boot_id,
-            "x-gpuyard-boot-id": word.boot_id,
-            "name": "gpu",
-            "pool": "gpu",
-            "model_id": "m",
-        }
-
-
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    folder = tmp_path_factory.mktemp("api")
-    databases = (
-        SqliteDatabases(folder, {}, folder)
-        if request.param == "sqlite"
-        else PostgresDatabases(request.getfixturevalue("postgres_cluster"), {})
-    )
-    with api_process(databases.copy_of(migrate), folder) as running:
-        made = Target(running)
-        made.fill()
-        yield made
-        made.session.close()
-        assert b"Traceback" not in running.log.read_bytes(), running.log.read_text()[-4000:]
 
 
 def openais_envelope(ctx: Any, response: Any, case: Any) -> None:
