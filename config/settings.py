@@ -74,6 +74,11 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
         description="What becomes of a batch with parameters that no worker takes, unless it says so itself: `fail`, "
         "or `drop` them and say so in each row.",
     )
+    canary_rows: Annotated[int, Field(ge=0, le=1000)] = Field(
+        8,
+        description="Rows of a batch that run first on each worker, unless it says so itself: when all of them fail "
+        "alike, the others are not run. 0: all run at once, whatever comes of them.",
+    )
     max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
     max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")
     max_line_bytes: PositiveInt = Field(64 * MIB, description="Bytes of one line of an input file at most.")

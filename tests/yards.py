@@ -26,7 +26,7 @@ from app.domain.workers import ByeReason, Phase, Transport
 from app.schemas.batches import NewBatch
 from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, Grant, ReleaseRequest
 from app.schemas.handins import write_line
-from app.schemas.segments import End, HandInAnswer, HandInHeader, Part
+from app.schemas.segments import End, FirstRows, HandInAnswer, HandInHeader, Part
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, HostSample, RuntimeInfo, Welcome
 from app.services import batches, blobs, claims, control, files, handins, leases, presence, stops, workers
 from app.services.context import Bells, Caller, Limits, Silence, Yard
@@ -174,6 +174,7 @@ class Machine:
         answer: str = "ok",
         failed: bool = False,
         request: str = "end",
+        first_rows: FirstRows | None = None,
     ) -> HandInAnswer:
         """Hand in rows by lease, and end leases. Without `seq` each part has the next number of its lease."""
         parts, body = [], b""
@@ -183,7 +184,11 @@ class Machine:
             parts.append(part(lease_id, number, rows, content, failed=failed))
             body += content
         header = HandInHeader(
-            worker_id=self.id, batch_id=batch_id, parts=parts, ends=[End(lease_id=i, request_id=request) for i in ends]
+            worker_id=self.id,
+            batch_id=batch_id,
+            parts=parts,
+            ends=[End(lease_id=i, request_id=request) for i in ends],
+            first_rows=first_rows,
         )
         return handins.hand_in(self.yard, self.caller, header, body, boot_id=self.boot_id)
 

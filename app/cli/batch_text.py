@@ -16,6 +16,11 @@ def has_ended(batch: Batch) -> bool:
     return batch["status"] in ENDED
 
 
+def has_results(batch: Batch) -> bool:
+    """Tell whether an ended batch has results: one whose input was refused has none."""
+    return batch["status"] != "failed" or bool(batch.get("output_file_id") or batch.get("error_file_id"))
+
+
 def exit_code(batch: Batch) -> ExitCode:
     """Give what a script is told of an ended batch."""
     if batch["status"] != "completed":
@@ -90,7 +95,7 @@ def ending(batch: Batch) -> str:
 
 
 def errors(batch: Batch) -> Iterator[str]:
-    """Write what was wrong with the input, a line each, and what rows failed of."""
+    """Write what was wrong with the input or its first rows, a line each, or what rows failed of."""
     found = (batch.get("errors") or {}).get("data") or []
     for error in found[:SHOWN_ERRORS]:
         place = f"line {error['line']}: " if error.get("line") else ""

@@ -134,7 +134,7 @@ def show_results(
         if follow and output not in {None, results.STDOUT} and not batch_text.has_ended(batch):
             with screen() as shown:
                 batch = watch(api, batch_id, shown)
-        if batch["status"] == "failed":
+        if batch_text.has_ended(batch) and not batch_text.has_results(batch):
             wrong = next(batch_text.errors(batch), "its input was refused")
             raise CliError(f"{batch_id} failed and has no results: {wrong}", exit_code=ExitCode.ENDED_BADLY)
         if batch_text.has_ended(batch):

@@ -28,6 +28,10 @@ def submit(
     unsupported_parameters: Annotated[
         Literal["fail", "drop"] | None, typer.Option(help="What becomes of parameters that no worker takes.")
     ] = None,
+    canary_rows: Annotated[
+        int | None,
+        typer.Option(min=0, help="So many rows run first on each worker; when all fail alike, no more. 0: run all."),
+    ] = None,
     completion_window: Annotated[str, typer.Option(help="Then it expires: a number and s, m, h or d.")] = "24h",
     metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be given several times.")] = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Follow the batch to its end.")] = False,
@@ -44,6 +48,7 @@ def submit(
         "priority": priority,
         "group": group,
         "unsupported_parameters": unsupported_parameters,
+        "canary_rows": canary_rows,
         "completion_window": completion_window,
         "metadata": pairs(metadata or []) or None,
     }
@@ -79,7 +84,7 @@ def finish(api: PublicApi, batch: dict[str, Any], output: str | None) -> None:
         say(f"  {line}")
     if output is None:
         return
-    if batch["status"] == "failed":
+    if not batch_text.has_results(batch):
         say(f"{output} is not written: nothing of this batch ran")
         return
     lines = results.write_whole(api, batch, output)

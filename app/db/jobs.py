@@ -105,6 +105,12 @@ def shards(session: Session, batch_id: str, *, after: int = -1, limit: int = 500
     return session.exec(query).all()
 
 
+def some_completed(session: Session, batch_id: str) -> bool:
+    """Tell whether a row of a batch was answered and is stored."""
+    query = select(Job.id).where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD, col(Job.completed) > 0)
+    return session.exec(query.limit(1)).first() is not None
+
+
 def queued_shards(session: Session, batch_id: str, limit: int) -> int:
     """Count queued shards, up to `limit`."""
     found = (

@@ -40,6 +40,12 @@ def held_leases(session: Session, batch_id: str, limit: int) -> Sequence[Lease]:
     return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
 
 
+def live_of_batch(session: Session, batch_id: str) -> Sequence[Lease]:
+    """Lock every live lease of a batch: nobody hands in rows of it meanwhile."""
+    query = select(Lease).where(col(Lease.batch_id) == batch_id, col(Lease.state).in_(_LIVE)).order_by(col(Lease.id))
+    return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
+
+
 def live_leases(session: Session) -> list[int]:
     """Lock every live lease there is, and name them."""
     query = select(Lease.id).where(col(Lease.state).in_(_LIVE)).order_by(col(Lease.id))

@@ -6,7 +6,7 @@ Deleting is rare and explicit; foreign keys are enforced on both databases. Row 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, UniqueConstraint, false, text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, UniqueConstraint, false, text
 from sqlmodel import Field, SQLModel
 
 from app.db.types import AnyText, BigId, UtcMs
@@ -154,6 +154,10 @@ class Batch(SQLModel, table=True):
     shards: int = 0
     requirements: dict[str, Any] = _json("{}")
     drop_parameters: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
+    canary_rows: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
+    """So many rows run first on each worker; 0: none do."""
+    canary_over: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
+    """One of its rows was answered, or its first rows failed each in its own way: it runs to its end."""
     models: list[str] = _json("[]")
     errors: list[dict[str, Any]] = _json("[]")
     error_count: int = 0
@@ -327,6 +331,9 @@ class Lease(SQLModel, table=True):
     expires_at: datetime = _at(nullable=False)
     ended_at: datetime | None = _at()
     report_request: str | None = None
+    failing: str | None = Field(default=None, sa_type=AnyText)
+    """How the first rows of its batch failed on its worker, all alike; and since when the worker says so."""
+    failing_at: datetime | None = _at()
     receipt: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
 
 

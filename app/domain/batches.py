@@ -23,14 +23,19 @@ class Outcome(StrEnum):
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+    FAILED = "failed"
+    """Its first rows all failed alike, so that the others were not run."""
 
+
+TOLD_TO_END = frozenset({Outcome.CANCELLED, Outcome.EXPIRED, Outcome.FAILED})
+"""Outcomes that are decided while there is work left."""
 
 S = BatchState
 TRANSITIONS: Mapping[BatchState, frozenset[BatchState]] = {
     S.VALIDATING: frozenset({S.VALIDATED, S.FAILED, S.FINALIZING}),
     S.VALIDATED: frozenset({S.IN_PROGRESS, S.FINALIZING}),
     S.IN_PROGRESS: frozenset({S.VALIDATED, S.FINALIZING}),
-    S.FINALIZING: frozenset({S.COMPLETED, S.CANCELLED, S.EXPIRED}),
+    S.FINALIZING: frozenset({S.COMPLETED, S.CANCELLED, S.EXPIRED, S.FAILED}),
     S.COMPLETED: frozenset(),
     S.FAILED: frozenset(),
     S.CANCELLED: frozenset(),
@@ -44,21 +49,21 @@ CLAIMABLE = frozenset({S.VALIDATED, S.IN_PROGRESS})
 def wire_status(state: BatchState, outcome: Outcome | None) -> str:
     """Give one of OpenAI's eight statuses.
 
-    A cancel reads `cancelling` until the batch has ended; an expiry reads `in_progress` until its files are written,
-    because OpenAI has no word for it (DESIGN 6).
+    A cancel reads `cancelling` until the batch has ended; an expiry, or a stop for its first rows, reads
+    `in_progress` until its files are written, because OpenAI has no word for it (DESIGN 6).
     """
     if state in ENDED:
         return state.value
     if outcome is Outcome.CANCELLED:
         return "cancelling"
-    if outcome is Outcome.EXPIRED:
+    if outcome in {Outcome.EXPIRED, Outcome.FAILED}:
         return "validating" if state is S.VALIDATING else "in_progress"
     return "in_progress" if state in CLAIMABLE else state.value
 
 
 def inner_state(state: BatchState, outcome: Outcome | None) -> str:
     """Give the state in gpuyard's own words, with `stopping` for a batch that was told to end and has work out."""
-    stopping = state in STOPPABLE and outcome in {Outcome.CANCELLED, Outcome.EXPIRED}
+    stopping = state in STOPPABLE and outcome in TOLD_TO_END
     return "stopping" if stopping else state.value
 
 

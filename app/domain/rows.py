@@ -21,6 +21,7 @@ class RowErrorCode(StrEnum):
     WORKER_LOST = "worker_lost"
     BATCH_CANCELLED = "batch_cancelled"
     BATCH_EXPIRED = "batch_expired"
+    BATCH_STOPPED = "batch_stopped"
 
 
 @dataclass(frozen=True, slots=True)

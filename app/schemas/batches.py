@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from app.domain.first_rows import MAX_ROWS
 from app.schemas.files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS
 from app.schemas.wire import Name, Wire
 
@@ -36,10 +37,11 @@ class NewBatch(Wire):
     priority: int = Field(default=0, ge=0, le=9)
     group: str | None = Field(default=None, max_length=128)
     unsupported_parameters: UnsupportedParameters | None = None
+    canary_rows: int | None = Field(default=None, ge=0, le=MAX_ROWS)
 
 
 class BatchError(Wire):
-    """One reason why validation failed. `line` counts from 1."""
+    """One reason why a batch failed. `line` counts from 1."""
 
     code: str
     message: str
@@ -48,7 +50,7 @@ class BatchError(Wire):
 
 
 class BatchErrors(Wire):
-    """What a failed validation found."""
+    """What a failed validation found, or how the first rows failed."""
 
     object: Literal["list"] = "list"
     data: list[BatchError]
@@ -110,6 +112,7 @@ class YardView(Wire):
     priority: int
     group: str | None
     unsupported_parameters: UnsupportedParameters
+    canary_rows: int
     shards: int
     workers: int
     rows_per_second: float | None

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from app.domain.first_rows import MAX_KIND, MAX_MESSAGE
 from app.schemas.wire import Count, LeaseId, Name, UsageCounts, Wire
 from app.schemas.workers import Opaque
 
@@ -37,6 +38,19 @@ class End(Wire):
     request_id: Opaque
 
 
+class FirstRows(Wire):
+    """What came of the first rows of a batch on a worker, none of which was completed.
+
+    `kind` says how all of them failed (app.domain.first_rows.kind_of); None: they do not look alike. `row` and
+    `message` are the first one's.
+    """
+
+    kind: str | None = Field(max_length=MAX_KIND)
+    rows: int = Field(ge=1)
+    row: int = Field(ge=0)
+    message: str = Field(default="", max_length=MAX_MESSAGE)
+
+
 class HandInHeader(Wire):
     """The first line of a hand-in."""
 
@@ -44,6 +58,7 @@ class HandInHeader(Wire):
     batch_id: Name
     parts: list[Part] = Field(default_factory=list, max_length=10_000)
     ends: list[End] = Field(default_factory=list, max_length=10_000)
+    first_rows: FirstRows | None = None
 
 
 class PartVerdict(StrEnum):
@@ -64,11 +79,15 @@ class EndVerdict(StrEnum):
 
 
 class HandInAnswer(Wire):
-    """One verdict a lease for its part, and one for its end. `stop` lists leases whose batch was told to stop."""
+    """One verdict a lease for its part, and one for its end. `stop` lists leases whose batch was told to stop.
+
+    `goes_on` answers `first_rows`: the batch runs whatever they brought. With neither of both the worker says it again.
+    """
 
     parts: dict[int, PartVerdict] = Field(default_factory=dict)
     ends: dict[int, EndVerdict] = Field(default_factory=dict)
     stop: list[int] = Field(default_factory=list)
+    goes_on: bool = False
     next_segment_seconds: float | None = None
     work: bool = False
 

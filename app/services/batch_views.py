@@ -98,6 +98,7 @@ def _yard_view(
         priority=9 - batch.rank,
         group=batch.fair_group,
         unsupported_parameters="drop" if batch.drop_parameters else "fail",
+        canary_rows=batch.canary_rows,
         shards=batch.shards,
         workers=workers,
         rows_per_second=round(pace, 3) if pace is not None else None,

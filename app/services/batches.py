@@ -47,6 +47,7 @@ def create(
         if batch is None:
             batch = _insert(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
             batch.drop_parameters = _drops(yard, wanted)
+            batch.canary_rows = yard.canary_rows if wanted.canary_rows is None else wanted.canary_rows
             batch.args_digest = digest
             batch.idempotency_key = idempotency_key
             batch.retry_count = retry_count

@@ -26,6 +26,7 @@ from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, Rej
 from app.services import pulls
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, requirements, servable_keys, told, worker_view
+from app.services.first_rows import rows_first
 from app.services.moves import move_job
 from app.services.pulls import Leaves
 
@@ -115,7 +116,7 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     leases = _grant(session, yard, worker, chosen.batch, taken, request, now)
     worker.no_lease = None
     session.add(worker)
-    return _answer(chosen.batch, list(zip(leases, taken, strict=True)), work=len(candidates) > 1)
+    return _answer(session, chosen.batch, list(zip(leases, taken, strict=True)), work=len(candidates) > 1)
 
 
 def _view(session: Session, yard: Yard, worker: Worker, now: datetime, *, running: str | None = None) -> WorkerView:
@@ -270,10 +271,10 @@ def _answer_again(session: Session, leases: Sequence[Lease]) -> ClaimAnswer:
         return ClaimAnswer(no=No.NOTHING, work=True)
     batch = batches_sql.by_id(session, leases[0].batch_id)
     pairs = [(lease, job) for lease in leases if (job := session.get(Job, lease.job_id)) is not None]
-    return _answer(batch, pairs, work=False) if batch is not None else ClaimAnswer(no=No.NOTHING)
+    return _answer(session, batch, pairs, work=False) if batch is not None else ClaimAnswer(no=No.NOTHING)
 
 
-def _answer(batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> ClaimAnswer:
+def _answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> ClaimAnswer:
     brief = BatchBrief(
         id=batch.id,
         endpoint=batch.endpoint,
@@ -281,6 +282,7 @@ def _answer(batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> 
         priority=9 - batch.rank,
         created_at=int(batch.created_at.timestamp()),
         drop_parameters=batch.drop_parameters,
+        canary_rows=rows_first(session, batch),
     )
     needs = requirements(batch)
     grants = [

@@ -70,6 +70,7 @@ class Yard:
     """The parts of the service that use cases work on.
 
     `drop_parameters`: batches that do not say what they want run without the parameters that a runtime does not take.
+    `canary_rows`: so many rows of such a batch run first on each worker.
     """
 
     store: Store
@@ -78,6 +79,7 @@ class Yard:
     limits: Limits = field(default_factory=Limits)
     default_pool: str = "gpu"
     drop_parameters: bool = False
+    canary_rows: int = 8
     bells: Bells = field(default_factory=Silence)
 
 

@@ -18,7 +18,7 @@ from app.db.tables import Batch, File
 from app.domain.batches import BatchState, Outcome
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
-from app.services import blobs, ids
+from app.services import blobs, first_rows, ids
 from app.services.context import Yard
 from app.services.endings import Ending, end_leases
 from app.services.moves import move, outcome_of
@@ -83,7 +83,8 @@ def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
         raise LookupError(f"there is no batch {batch_id}")
     # A batch that ended before it was validated has no rows and no files (PROTOCOL 5).
     files = _write(yard, batch) if batch.validated_at is not None else _Files()
-    return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files))
+    line = first_rows.line_of_first(yard, batch)
+    return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files, line))
 
 
 def _write(yard: Yard, batch: Batch) -> _Files:
@@ -96,7 +97,9 @@ def _write(yard: Yard, batch: Batch) -> _Files:
         return _Files(output.commit(), error.commit())
 
 
-def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files: _Files) -> Batch | None:
+def _conclude(
+    session: Session, yard: Yard, lease_id: int, batch_id: str, files: _Files, first_line: int | None
+) -> Batch | None:
     lease = locks.leases(session, [lease_id]).get(lease_id)
     if lease is None or lease.state not in LIVE:
         return None
@@ -109,6 +112,8 @@ def _conclude(session: Session, yard: Yard, lease_id: int, batch_id: str, files:
     batch.error_file_id = _file(session, batch, files.error, "error", now)
     tally = batches_sql.tallies(session, [batch_id]).get(batch_id, Tally())
     batch.completed, batch.failed, batch.usage = tally.completed, tally.failed, asdict(tally.usage)
+    if outcome_of(batch) is Outcome.FAILED:
+        batch.errors = first_rows.concluded(batch, line=first_line)
     session.add(batch)
     session.flush()
     actor = f"worker:{lease.worker_id}"

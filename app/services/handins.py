@@ -19,7 +19,7 @@ from app.domain.leases import LIVE, LeaseState
 from app.domain.rowsets import RowSet
 from app.schemas.handins import HandInError, read_hand_in
 from app.schemas.segments import EndVerdict, HandInAnswer, HandInHeader, Part, PartVerdict
-from app.services import blobs
+from app.services import blobs, canary
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases
 from app.services.leases import calling_worker, note_call, note_stale_report, ring_after
@@ -48,7 +48,13 @@ def hand_in(
         raise BadRequest("a hand-in ends a lease once", code="invalid_hand_in")
     checked = _check(header.parts, body, yard.limits.max_line_bytes)
     written = blobs.write(yard, worker.org_id, [body]) if checked else None
+    if header.first_rows is not None and header.first_rows.kind is None:
+        canary.let_run(yard, worker.id, header.batch_id)  # first, while the worker's leases have not ended
     answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, written))
+    if header.first_rows is not None:
+        has_rows = not {PartVerdict.STORED, PartVerdict.DUPLICATE}.isdisjoint(answer.parts.values())
+        found = canary.hear(yard, worker, header.batch_id, header.first_rows, has_rows=has_rows)
+        answer = answer.model_copy(update=found)
     if batch is not None:
         ring_after(yard, batch, batch.id)
     work = note_call(yard, worker, boot_id)

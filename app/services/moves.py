@@ -13,7 +13,7 @@ from sqlmodel import Session
 from app.db import events
 from app.db.tables import Batch, Job
 from app.domain import batches, jobs
-from app.domain.batches import TRANSITIONS, BatchState, Outcome
+from app.domain.batches import TOLD_TO_END, TRANSITIONS, BatchState, Outcome
 from app.domain.jobs import ControlVerb, JobKind, JobState
 
 _STAMP: Mapping[BatchState, str] = {
@@ -37,7 +37,7 @@ def outcome_of(batch: Batch) -> Outcome | None:
 
 def stopping(batch: Batch) -> bool:
     """Tell whether a batch was told to end before its work was done."""
-    return batch.outcome in {Outcome.CANCELLED, Outcome.EXPIRED}
+    return batch.outcome in TOLD_TO_END
 
 
 def move(

@@ -36,6 +36,7 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
         ),
         default_pool=default_pool(settings),
         drop_parameters=settings.unsupported_parameters == "drop",
+        canary_rows=settings.canary_rows,
         bells=bells or Silence(),
     )
 

@@ -33,6 +33,9 @@ _STOPPED = {
     Outcome.EXPIRED: RowError(
         RowErrorCode.BATCH_EXPIRED, "This request could not be executed before the completion window expired."
     ),
+    Outcome.FAILED: RowError(
+        RowErrorCode.BATCH_STOPPED, "This request was not executed: the first rows of its batch all failed alike."
+    ),
 }
 
 

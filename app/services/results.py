@@ -58,7 +58,7 @@ def _contents(session: Session, yard: Yard, batch: Batch) -> list[str]:
 
 
 def _whole(yard: Yard, batch: Batch, keys: Sequence[str]) -> Iterator[bytes]:
-    if batch.state == BatchState.FAILED:
+    if batch.state == BatchState.FAILED and batch.validated_at is None:
         raise Conflict(
             f"Batch '{batch.id}' failed its validation and has no results; its `errors` say why.", code="batch_failed"
         )

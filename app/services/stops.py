@@ -70,6 +70,19 @@ def expire_due(yard: Yard, limit: int) -> int:
     return len(won)
 
 
+def first_rows_failed(
+    session: Session, batch: Batch, error: dict[str, object], now: datetime, *, live: int, actor: str
+) -> bool:
+    """Decide that a batch ends as failed for its first rows; False when somebody decided before, or has a say.
+
+    Its live leases are locked, `live` of them. The caller spreads the word after its commit.
+    """
+    won = stops_sql.fail_if_open(session, batch.id, [error], live=live)
+    if won:
+        _record(session, batch, "batch.first_rows_failed", now, actor)
+    return won
+
+
 def spread_unfinished(yard: Yard, limit: int) -> int:
     """Do the second step again for batches where it did not come to its end, and count them."""
     with yard.store.read() as session:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.domain.rows import Usage
 from app.domain.rowsets import RowSet
-from app.schemas.segments import End, HandInHeader, Part
+from app.schemas.segments import End, FirstRows, HandInHeader, Part
 from app.schemas.wire import UsageCounts
 from app.worker.shard import Fate, Finished, Shard
 
@@ -21,6 +21,7 @@ class HandIn:
     parts: tuple[int, ...]
     ends: tuple[int, ...]
     line_bytes: int
+    word: FirstRows | None = None
 
     @property
     def leases(self) -> frozenset[int]:
@@ -28,8 +29,15 @@ class HandIn:
         return frozenset(self.parts) | frozenset(self.ends)
 
 
-def build(worker_id: str, batch_id: str, shards: Iterable[Shard], max_bytes: int = MAX_BYTES) -> HandIn | None:
-    """Take what is finished out of the shards. None when there is nothing to say.
+def build(
+    worker_id: str,
+    batch_id: str,
+    shards: Iterable[Shard],
+    word: FirstRows | None = None,
+    *,
+    max_bytes: int = MAX_BYTES,
+) -> HandIn | None:
+    """Take what is finished out of the shards, and say `word` with it. None when there is nothing to say.
 
     The shards forget the rows with this call, and end only once: from here on the hand-in is the only one that knows.
     """
@@ -49,14 +57,15 @@ def build(worker_id: str, batch_id: str, shards: Iterable[Shard], max_bytes: int
         if shard.is_settled and shard.is_complete and shard.is_empty and not shard.is_spooled:
             shard.is_spooled = True
             ends.append(End(lease_id=shard.lease_id, request_id=shard.end_request))
-    if not parts and not ends:
+    if not parts and not ends and word is None:
         return None
-    header = HandInHeader(worker_id=worker_id, batch_id=batch_id, parts=parts, ends=ends)
+    header = HandInHeader(worker_id=worker_id, batch_id=batch_id, parts=parts, ends=ends, first_rows=word)
     return HandIn(
         body=b"".join((header.model_dump_json().encode(), b"\n", *lines)),
         parts=tuple(part.lease_id for part in parts),
         ends=tuple(end.lease_id for end in ends),
         line_bytes=size,
+        word=word,
     )
 
 

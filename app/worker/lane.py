@@ -7,6 +7,7 @@ import structlog
 
 from app.domain.rows import Reply, RowError, RowErrorCode
 from app.worker import chunks, loader
+from app.worker.canary import Canary
 from app.worker.kit import Kit
 from app.worker.rate import RateMeter
 from app.worker.row_queue import RowQueue
@@ -23,12 +24,20 @@ class Lane:
     """One a batch, for all of its lanes. `forget` throws away the queued rows of a shard that left."""
 
     def __init__(
-        self, kit: Kit, batch_id: str, rows: RowQueue, rate: RateMeter, *, forget: Callable[[Shard], None]
+        self,
+        kit: Kit,
+        batch_id: str,
+        rows: RowQueue,
+        rate: RateMeter,
+        canary: Canary,
+        *,
+        forget: Callable[[Shard], None],
     ) -> None:
         self._kit = kit
         self._batch_id = batch_id
         self._rows = rows
         self._rate = rate
+        self._canary = canary
         self._forget = forget
         self._traced = False
 
@@ -99,9 +108,11 @@ class Lane:
         try:
             done = loader.finished(self._batch_id, unit.row, reply)
         except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written
-            done = loader.finished(self._batch_id, unit.row, self._defect(unit, error))
+            reply = self._defect(unit, error)
+            done = loader.finished(self._batch_id, unit.row, reply)
         unit.shard.finish(done)
         try:
+            self._canary.kept(unit.row.number, reply)
             self._rate.count()
             self._kit.row_done()
         except Exception:  # the row is kept, and so are to be those that share its request

@@ -38,6 +38,8 @@ class RowQueue:
         self._serial = itertools.count()
         self._count = 0
         self._waiting = 0
+        self._running = 0
+        self._bound: int | None = None
         self._holds: set[str] = set()
         self._closed = False
         self._low = 0
@@ -120,6 +122,18 @@ class RowQueue:
             self._holds.discard(reason)
             self.wake()
 
+    def bound(self, most: int | None) -> None:
+        """Have at most so many rows run at once, for as long as it is to be seen what comes of them; None: no bound."""
+        with self._lock:
+            self._bound = most
+            self.wake()
+            self._drained.notify_all()
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether no row may start, whatever ends."""
+        return self._bound == 0
+
     def discard(self, doomed: Callable[[Unit], bool]) -> None:
         """Throw rows away."""
         with self._lock:
@@ -175,7 +189,7 @@ class RowQueue:
     def next(self, run: Run) -> Run | None:
         """Give a place back and start another row."""
         with self._lock:
-            _free(run)
+            self._free(run)
             following = self._take()
             if following is None or following.place is not run.place:
                 self._runtimes.wake()
@@ -184,7 +198,7 @@ class RowQueue:
     def done(self, run: Run) -> None:
         """Give a place back."""
         with self._lock:
-            _free(run)
+            self._free(run)
             self._runtimes.wake()
 
     def take_more(self, run: Run, most: int, may_join: Callable[[Unit], bool]) -> list[Unit]:
@@ -196,7 +210,9 @@ class RowQueue:
             line = self._lines.get(self._runtimes.route(run.unit.row))
             if line is None or self._holds or run.is_alone or run.is_trial:
                 return []
-            more = line.take_more(run, most, may_join)
+            room = most if self._bound is None else max(0, min(most, self._bound - self._running))
+            more = line.take_more(run, room, may_join)
+            run.taken += len(more)
             self._taken(len(more))
             return more
 
@@ -244,11 +260,17 @@ class RowQueue:
 
     def _taken(self, count: int) -> None:
         self._count -= count
+        self._running += count
         if self._count <= self._low:
             self._drained.notify_all()
 
+    def _free(self, run: Run) -> None:
+        self._running -= run.taken
+        if run.place is not None:
+            run.place.free(run)
+
     def _find(self) -> tuple[Line, Next] | None:
-        if self._holds:
+        if self._holds or (self._bound is not None and self._running >= self._bound):
             return None
         best, its_line = None, None
         for line in self._lines.values():
@@ -289,8 +311,3 @@ def _group(executor: BaseExecutor, row: Row) -> Hashable:
         log.warning("runtime.cannot_group_row", runtime=executor.kind, row=row.number, why=repr(error)[:500])
         return None
     return group
-
-
-def _free(run: Run) -> None:
-    if run.place is not None:
-        run.place.free(run)

@@ -17,6 +17,7 @@ from app.schemas.claims import FailureReport, ReleaseRequest
 from app.schemas.segments import EndVerdict, HandInAnswer, PartVerdict, Progress
 from app.worker import handin
 from app.worker.backlog import Backlog
+from app.worker.canary import Canary
 from app.worker.kit import Kit
 from app.worker.loop import Loop
 from app.worker.rate import RateMeter
@@ -34,12 +35,14 @@ class Settler(Loop):
 
     name = "settler"
 
-    def __init__(self, kit: Kit, batch_id: str, backlog: Backlog, rate: RateMeter) -> None:
+    def __init__(self, kit: Kit, batch_id: str, backlog: Backlog, rate: RateMeter, canary: Canary) -> None:
         super().__init__()
         self._kit = kit
         self._batch_id = batch_id
         self._backlog = backlog
         self._rate = rate
+        self._canary = canary
+        canary.on_word = self.wake
         self._lock = threading.Lock()
         self._shards: dict[int, Shard] = {}
         self._closing = False
@@ -100,10 +103,12 @@ class Settler(Loop):
                 return
 
     def _gather_one(self) -> bool:
-        built = handin.build(self._kit.worker_id, self._batch_id, self.shards())
+        word = None if self._gave_up or self._outbox else self._canary.word
+        built = handin.build(self._kit.worker_id, self._batch_id, self.shards(), word)
         if built is not None:
             # In the outbox until it is settled: whatever goes wrong on the way, the same bytes go out again.
-            self._outbox.append((built, self._spooled(SpoolKind.HAND_IN, built.body)))
+            item = self._spooled(SpoolKind.HAND_IN, built.body) if built.leases else None
+            self._outbox.append((built, item))
         return built is not None
 
     def _deliver(self, built: handin.HandIn, item: Spooled | None) -> None:
@@ -178,6 +183,8 @@ class Settler(Loop):
             else:
                 self._drop([lease_id], f"its end was answered {verdict_of_end}")
         self._kit.held.stop(answer.stop)
+        if built.word is not None:
+            self._canary.told(built.word, goes_on=answer.goes_on)
         if answer.next_segment_seconds is not None:
             self.period = answer.next_segment_seconds
         self._ring(answer.work)

@@ -14,6 +14,7 @@ from app.domain.rows import Row, RowErrorCode
 from app.schemas.claims import BatchBrief
 from app.worker import loader
 from app.worker.backlog import Backlog
+from app.worker.canary import Canary
 from app.worker.claims import Claimed, claim
 from app.worker.gate import Permit
 from app.worker.kit import Kit
@@ -45,8 +46,9 @@ class Share:
         self._parked = Parking(kit.puller, batch.endpoint, self._queue_now)
         self._backlog = Backlog(self._rows)
         self._rate = RateMeter(kit.clock)
-        self._lane = Lane(kit, batch.id, self._rows, self._rate, forget=self._forget)
-        self._settler = Settler(kit, batch.id, self._backlog, self._rate)
+        self._canary = Canary(self._rows, batch.canary_rows)
+        self._lane = Lane(kit, batch.id, self._rows, self._rate, self._canary, forget=self._forget)
+        self._settler = Settler(kit, batch.id, self._backlog, self._rate, self._canary)
         self._claims_on = True
         self._lock = threading.Lock()
         self._pool = PromptPool((batch.created_at, batch.id), kit.permits, self._rows, self._lane.run, kit.starved)
@@ -144,6 +146,8 @@ class Share:
             shard.leave("the worker takes no more rows")
 
     def _added(self, claimed: Claimed) -> list[Shard]:
+        if not claimed.batch.canary_rows:
+            self._canary.let_all()
         shards = [Shard(grant, self._backlog, self._on_shard) for grant in claimed.grants]
         for shard in shards:
             self._settler.add(shard)
@@ -180,12 +184,12 @@ class Share:
             self._rows.wait_low(wanted // 2, LOOK_SECONDS)
             self._make_way()
             waiting = self._rows.ready + len(self._parked)
-            if waiting > wanted // 2 or not self._claims_on:
+            if (waiting > wanted // 2 and not self._rows.is_shut) or not self._claims_on:
                 self._parked.wait(LOOK_SECONDS)
                 continue
-            if self._kit.runtimes.all_broken or len(self._rows) > wanted + MAX_WAITING:
+            if self._rows.is_shut or self._kit.runtimes.all_broken or len(self._rows) > wanted + MAX_WAITING:
                 if not self._settler.shards():
-                    return  # all was given back
+                    return  # all was given back, or stopped
                 self._rows.pause(LOOK_SECONDS)
                 continue
             try:

@@ -39,6 +39,8 @@ class Run:
     began_at: float = 0.0
     is_trial: bool = False
     is_alone: bool = False
+    taken: int = 1
+    """Rows that were taken for it."""
     more: list[Unit] = field(default_factory=list)
     """Rows that share this one's place and request that began."""
 

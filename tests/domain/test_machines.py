@@ -24,6 +24,7 @@ ALLOWED = {
             ("finalizing", "completed"),
             ("finalizing", "cancelled"),
             ("finalizing", "expired"),
+            ("finalizing", "failed"),
         },
     ),
     JobState: (
@@ -119,7 +120,7 @@ def test_settling_never_leaves_the_table(state: BatchState, outcome: Outcome | N
 def test_the_wire_has_eight_words(state: BatchState, outcome: Outcome | None) -> None:
     words = ["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
     assert wire_status(state, outcome) in words
-    stops = outcome in {Outcome.CANCELLED, Outcome.EXPIRED} and state in batches.STOPPABLE
+    stops = outcome in {Outcome.CANCELLED, Outcome.EXPIRED, Outcome.FAILED} and state in batches.STOPPABLE
     assert inner_state(state, outcome) == ("stopping" if stops else state.value)
 
 

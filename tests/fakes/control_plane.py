@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from app.domain.rowsets import RowSet
 from app.schemas.handins import read_hand_in
-from app.schemas.segments import HandInHeader
+from app.schemas.segments import FirstRows, HandInHeader
 
 WAIT_SECONDS = 10.0
 
@@ -97,6 +97,9 @@ class FakeControlPlane:
         self.drain = False
         self.reset: str | None = None
         self.no: str | None = None
+        self.first_rows: list[dict[str, Any]] = []
+        self.on_first_rows = "wait"
+        """What a word on the first rows is answered: `wait`, `stop` or `go on`."""
         self.batch: dict[str, Any] = {}
         self.input = b""
         self.rows = 0
@@ -140,6 +143,7 @@ class FakeControlPlane:
         shard_rows: int = 4,
         batch_id: str = "batch_1",
         endpoint: str = "/v1/chat/completions",
+        canary_rows: int = 0,
     ) -> None:
         """Have one batch to do."""
         with self.changed:
@@ -151,6 +155,7 @@ class FakeControlPlane:
                 "input_path": "/v1/files/file-1/content",
                 "priority": 0,
                 "created_at": 1,
+                "canary_rows": canary_rows,
             }
             start = 0
             for first in range(0, len(lines), shard_rows):
@@ -264,8 +269,18 @@ class FakeControlPlane:
         assert not content
         for end in header.ends:
             ends[end.lease_id] = self._end(end.lease_id)
-        stop = [key for key in parts if self.leases[key].state == "stopping"]
-        return {"parts": parts, "ends": ends, "stop": stop, "work": bool(self.shards)}
+        goes_on = self._hear(header.first_rows) if header.first_rows is not None else False
+        named = self.leases if header.first_rows is not None else parts
+        stop = [key for key in named if self.leases[key].state == "stopping"]
+        return {"parts": parts, "ends": ends, "stop": stop, "goes_on": goes_on, "work": bool(self.shards)}
+
+    def _hear(self, first: FirstRows) -> bool:
+        self.first_rows.append(first.model_dump())
+        if self.on_first_rows == "stop":
+            self.shards.clear()
+            for lease in self.leases.values():
+                lease.state = "stopping" if lease.state == "held" else lease.state
+        return first.kind is None or self.on_first_rows == "go on"
 
     def _store(self, stored: dict[int, bytes], lease_id: int, seq: int, rows: str, lines: bytes) -> str:
         digest = hashlib.sha256(lines).hexdigest()
