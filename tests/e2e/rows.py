@@ -64,7 +64,7 @@ def assert_books_balance(batch: Submitted, prefix: str, count: int) -> None:
 
 
 def ran_out(line: dict[str, Any]) -> bool:
-    return line["error"] is not None and line["error"]["code"] in {"batch_cancelled", "batch_expired"}
+    return line["error"] is not None and line["error"]["code"] in {"batch_cancelled", "batch_expired", "batch_stopped"}
 
 
 def counts(batch: Submitted) -> tuple[int, int, int]:

@@ -36,11 +36,11 @@ def test_a_file_without_rows_fails_its_batch(shared_yard: Yard, content: bytes) 
 
 
 def test_a_batch_whose_rows_all_fail_is_completed_without_an_output_file(shared_yard: Yard) -> None:
-    batch = shared_yard.submit(marked("bad", 20, "status=400"))
+    batch = shared_yard.submit(marked("bad", 8, "status=400"))
     ended = batch.ended("completed")
     assert ended.output_file_id is None
-    assert counts(batch) == (20, 0, 20)
-    assert_books_balance(batch, "bad", 20)
+    assert counts(batch) == (8, 0, 8)
+    assert_books_balance(batch, "bad", 8)
     assert {line["response"]["status_code"] for line in batch.errors()} == {400}
 
 

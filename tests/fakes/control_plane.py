@@ -97,9 +97,7 @@ class FakeControlPlane:
         self.drain = False
         self.reset: str | None = None
         self.no: str | None = None
-        self.first_rows: list[dict[str, Any]] = []
-        self.on_first_rows = "wait"
-        """What a word on the first rows is answered: `wait`, `stop` or `go on`."""
+        self.hear: Callable[[FirstRows], bool] = lambda _word: False
         self.batch: dict[str, Any] = {}
         self.input = b""
         self.rows = 0
@@ -269,18 +267,9 @@ class FakeControlPlane:
         assert not content
         for end in header.ends:
             ends[end.lease_id] = self._end(end.lease_id)
-        goes_on = self._hear(header.first_rows) if header.first_rows is not None else False
-        named = self.leases if header.first_rows is not None else parts
-        stop = [key for key in named if self.leases[key].state == "stopping"]
+        goes_on = header.first_rows is not None and self.hear(header.first_rows)
+        stop = [key for key in (self.leases if header.first_rows else parts) if self.leases[key].state == "stopping"]
         return {"parts": parts, "ends": ends, "stop": stop, "goes_on": goes_on, "work": bool(self.shards)}
-
-    def _hear(self, first: FirstRows) -> bool:
-        self.first_rows.append(first.model_dump())
-        if self.on_first_rows == "stop":
-            self.shards.clear()
-            for lease in self.leases.values():
-                lease.state = "stopping" if lease.state == "held" else lease.state
-        return first.kind is None or self.on_first_rows == "go on"
 
     def _store(self, stored: dict[int, bytes], lease_id: int, seq: int, rows: str, lines: bytes) -> str:
         digest = hashlib.sha256(lines).hexdigest()

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 
 from app.domain.rows import Blame, Reply, RowError, RowErrorCode
+from app.schemas.segments import FirstRows
 from app.worker.canary import Canary
 from tests.fakes.control_plane import FakeControlPlane, Hang, rows
 from tests.fakes.steered_executor import SteeredExecutor
@@ -23,10 +24,29 @@ def fail(runtime: SteeredExecutor, numbers: range, reply: Callable[[], Reply] = 
     runtime.answers |= dict.fromkeys(numbers, reply)
 
 
+class Owner:
+    """Hears the words on the first rows, and answers `wait`, `stop` or `go on`."""
+
+    def __init__(self, plane: FakeControlPlane, answer: str = "wait") -> None:
+        self.words: list[FirstRows] = []
+        self.answer = answer
+        self._plane = plane
+        plane.hear = self._hear
+
+    def _hear(self, word: FirstRows) -> bool:
+        self.words.append(word)
+        if self.answer == "stop":
+            self._plane.shards.clear()
+            for lease in self._plane.leases.values():
+                lease.state = "stopping" if lease.state == "held" else lease.state
+        return self.answer == "go on"
+
+
 class TestWhileNoneIsCompleted:
     def test_no_more_than_those_run(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
     ) -> None:
+        owner = Owner(plane)
         plane.give_batch(list(rows(16)), shard_rows=16, canary_rows=3)
         start_agent(max_concurrent_prompts=8)
         runtime.wait(lambda: len(runtime.running) == 3)
@@ -36,7 +56,7 @@ class TestWhileNoneIsCompleted:
         runtime.wait(lambda: len(runtime.running) == 8)
         runtime.let_all()
         plane.wait(lambda: plane.states() == {1: "reported"})
-        assert plane.first_rows == []
+        assert owner.words == []
 
     def test_a_row_that_failed_gives_its_place_to_no_other(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
@@ -70,27 +90,28 @@ class TestThatAllFailAlike:
     ) -> None:
         fail(runtime, range(100))
         plane.segment_seconds = 30.0
-        plane.on_first_rows = "stop"
+        owner = Owner(plane, "stop")
         plane.give_batch(list(rows(100)), shard_rows=50, canary_rows=5)
         runtime.let_all()
         agent = start_agent(max_concurrent_prompts=8)
         plane.wait(lambda: plane.leases and set(plane.states().values()) == {"released"})
         assert len(runtime.started) == 5
         assert set(plane.stored) == set(range(5))
-        assert [(word["kind"], word["rows"], word["message"]) for word in plane.first_rows] == [(KIND, 5, "no")]
+        assert [(word.kind, word.rows, word.message) for word in owner.words] == [(KIND, 5, "no")]
         assert agent._shares.wait_none(5)
 
     def test_is_told_again_until_there_is_an_answer_and_starts_no_row_meanwhile(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
     ) -> None:
         fail(runtime, range(5))
+        owner = Owner(plane)
         plane.give_batch(list(rows(20)), shard_rows=20, canary_rows=5)
         runtime.let_all()
         start_agent(max_concurrent_prompts=8)
-        plane.wait(lambda: len(plane.first_rows) >= 3)
+        plane.wait(lambda: len(owner.words) >= 3)
         assert len(runtime.started) == 5
         with plane.changed:
-            plane.on_first_rows = "go on"
+            owner.answer = "go on"
         plane.wait(lambda: plane.states() == {1: "reported"})
         assert len(plane.stored) == 20
 
@@ -100,12 +121,13 @@ def test_that_fail_each_in_its_own_way_let_all_run(
 ) -> None:
     kinds = iter(["one", "two"])
     fail(runtime, range(2), lambda: refused(next(kinds)))
+    owner = Owner(plane)
     plane.give_batch(list(rows(12)), shard_rows=12, canary_rows=4)
     runtime.let_all()
     start_agent()
     plane.wait(lambda: plane.states() == {1: "reported"})
     assert len(plane.stored) == 12
-    assert [word["kind"] for word in plane.first_rows] == [None]
+    assert [word.kind for word in owner.words] == [None]
 
 
 def test_a_claims_answer_that_a_row_was_completed_elsewhere_lets_all_run(
