@@ -1,0 +1,133 @@
+"""A worker killed with -9 at each step of a shard: it starts again, and no row is lost, doubled or run for nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.rows import assert_each_row_once, marked
+from tests.e2e.submitted import Submitted
+from tests.e2e.yard import PROMPTS, TIMING, Yard, until
+from tests.fakes.gateway import Gateway, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
+
+ROWS = PROMPTS
+"""All of them are in flight at once and go home in one hand-in."""
+HAND_INS = ("results", "upload-results")
+FOR_LONG = "600"
+"""Toleration: a restart on a busy machine must come before it."""
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    timing = TIMING | {"GPUYARD_TOLERATION_SECONDS": FOR_LONG, "GPUYARD_SEGMENT_SECONDS": "2"}
+    with Yard(tmp_path_factory.mktemp("yard"), timing=timing) as yard:
+        yield yard.start()
+
+
+@pytest.fixture
+def between(yard: Yard) -> Iterator[Gateway]:
+    with gateway(yard.url) as found:
+        yield found
+
+
+class Victim:
+    """The one worker, and a batch of eight rows for it."""
+
+    def __init__(self, yard: Yard, between: Gateway, name: str) -> None:
+        self._yard = yard
+        self._between = between
+        self._name = name
+        self._start()
+        yard.runtime.reset()
+
+    def _start(self) -> None:
+        self._yard.worker(self._name, pool=self._name, server_url=self._between.url)
+        self._yard.until_present(self._name)
+
+    @property
+    def spool(self) -> list[Path]:
+        return list((self._yard.folder / "workers" / self._name / "spool").glob("*.handin"))
+
+    def submit(self, *, latency_ms: int = 50) -> Submitted:
+        return self._yard.submit(marked(self._name, ROWS, f"latency_ms={latency_ms}"), pool=self._name)
+
+    def asked(self) -> int:
+        """How many rows the runtime was asked for."""
+        return int(self._yard.runtime.stats()["requests"])
+
+    def dies_and_comes_back(self) -> None:
+        self._yard.workers[self._name].kill()
+        self._between.let_through()
+        self._start()
+
+    def ended(self, batch: Submitted) -> None:
+        batch.ended(seconds=60)
+        assert_each_row_once(batch, self._name, ROWS)
+        until(lambda: self.spool == [], "the spool is empty")
+
+
+@pytest.fixture
+def victim(request: pytest.FixtureRequest, yard: Yard, between: Gateway) -> Iterator[Victim]:
+    name = request.node.name.rpartition("_")[2]
+    yard.http.post("/v1/pools", json={"name": name}).raise_for_status()
+    yield Victim(yard, between, name)
+    yard.workers[name].kill()
+
+
+def test_killed_when_its_claim_was_claimed(victim: Victim, between: Gateway) -> None:
+    between.hold("content")
+    batch = victim.submit()
+    until(lambda: between.arrived["content"], "it asks for the input of its first shard")
+    victim.dies_and_comes_back()
+    victim.ended(batch)
+    assert victim.asked() == ROWS
+
+
+def test_killed_when_rows_are_running(victim: Victim) -> None:
+    batch = victim.submit(latency_ms=3000)
+    until(lambda: victim.asked() == ROWS, "all rows run")
+    victim.dies_and_comes_back()
+    victim.ended(batch)
+    assert victim.asked() == 2 * ROWS
+
+
+def test_killed_when_rows_are_finished(victim: Victim, yard: Yard) -> None:
+    batch = victim.submit()
+    until(lambda: yard.runtime.stats()["completed"] == ROWS, "all rows are answered")
+    had_spooled = bool(victim.spool)
+    victim.dies_and_comes_back()
+    victim.ended(batch)
+    assert victim.asked() <= 2 * ROWS
+    assert victim.asked() == ROWS or not had_spooled
+
+
+def test_killed_when_its_hand_in_is_written(victim: Victim, between: Gateway) -> None:
+    between.hold(*HAND_INS)
+    batch = victim.submit()
+    until(lambda: sum(between.arrived[route] for route in HAND_INS), "it wants to hand in")
+    assert victim.spool != []
+    victim.dies_and_comes_back()
+    victim.ended(batch)
+    assert victim.asked() == ROWS
+
+
+def test_killed_when_its_hand_in_is_sent(victim: Victim, between: Gateway) -> None:
+    """The API has stored it, and the worker never hears so: it sends it again, and it is known."""
+    between.hold(*HAND_INS, after_the_answer=True)
+    batch = victim.submit()
+    until(lambda: sum(between.answered[route] for route in HAND_INS), "the API has taken the hand-in")
+    assert victim.spool != []
+    victim.dies_and_comes_back()
+    victim.ended(batch)
+    assert victim.asked() == ROWS
+
+
+def test_killed_when_its_hand_in_is_answered(victim: Victim, yard: Yard) -> None:
+    batch = victim.submit()
+    batch.stored(ROWS)
+    until(lambda: victim.spool == [], "the answer has come")
+    victim.dies_and_comes_back()
+    victim.ended(batch)
+    assert victim.asked() == ROWS

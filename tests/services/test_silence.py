@@ -1,0 +1,96 @@
+"""The ladder of silence at its edges (R-03, LS-03, LS-04, WS-04), and a worker that comes back too late."""
+
+import pytest
+
+from app.services import worker_views
+from app.services.context import Yard
+from app.sweeps import heartbeat_sweeper, lease_expiry
+from tests.yards import (
+    USER,
+    Machine,
+    assert_sound,
+    batch,
+    events,
+    later,
+    lease,
+    machine,
+    shards,
+    states,
+    validated,
+    worker,
+)
+
+
+def expire(yard: Yard) -> int:
+    return lease_expiry.run_once(yard, 100)["ended"]
+
+
+def seen(yard: Yard, one: Machine) -> tuple[str, int]:
+    """Its state, as people see it, and its free slots."""
+    shown = worker_views.show(yard, USER, one.id)
+    return shown.state, shown.slots["batches"].free
+
+
+@pytest.mark.parametrize(
+    ("silent", "state", "free"),
+    [(49, "active", 1), (51, "unreachable", 0), (59, "unreachable", 0), (61, "stale", 0), (299, "stale", 0)],
+)
+def test_what_is_seen_of_a_silent_worker_and_that_one_heartbeat_mends_it(
+    yard: Yard, silent: int, state: str, free: int
+) -> None:
+    one = machine(yard)
+    later(yard, silent)
+    assert seen(yard, one) == (state, free)
+    one.beat()
+    assert seen(yard, one) == ("active", 1)
+
+
+@pytest.mark.parametrize(("silent", "offline"), [(49, 0), (51, 1)])
+def test_it_is_noted_as_offline_after_its_grace_and_not_before(yard: Yard, silent: int, offline: int) -> None:
+    machine(yard)
+    later(yard, silent)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": offline}
+
+
+@pytest.mark.parametrize(("silent", "ended", "state"), [(299, 0, "leased"), (301, 1, "queued")])
+def test_its_lease_ends_after_its_toleration_and_not_before(yard: Yard, silent: int, ended: int, state: str) -> None:
+    batch_id = validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    one.beat(grant.lease_id)
+    later(yard, silent)
+    assert expire(yard) == ended
+    assert [job.state for job in shards(yard, batch_id)] == [state]
+
+
+def test_a_worker_that_said_goodbye_is_mended_by_no_heartbeat(yard: Yard) -> None:
+    one = machine(yard)
+    one.bye()
+    one.beat()  # it was under way
+    assert one.claim().grants == []
+    assert worker(yard, one.id).state == "gone"
+
+
+def test_a_worker_that_thaws_after_its_lease_is_refused_everything_and_its_shard_ends_once(yard: Yard) -> None:
+    """Frozen for six minutes; the next worker has its shard by then, and finishes it only after the thaw."""
+    batch_id = validated(yard)
+    frozen, next_one = machine(yard, "frozen"), machine(yard, "next")
+    (old,) = frozen.claim().grants
+    later(yard, 360)
+    next_one.beat()
+    assert expire(yard) == 1
+    (new,) = next_one.claim().grants
+    held = lease(yard, new.lease_id)
+
+    assert frozen.beat(old.lease_id, new.lease_id).leases == {old.lease_id: "stale", new.lease_id: "stale"}
+    answer = frozen.hand_in(batch_id, {old.lease_id: [0, 1, 2, 3]}, ends=[old.lease_id], answer="frozen")
+    assert (answer.parts, answer.ends) == ({old.lease_id: "stale"}, {old.lease_id: "stale"})
+    assert frozen.fail(old.lease_id).leases == {old.lease_id: "stale"}
+    assert frozen.release(old.lease_id, new.lease_id).leases == {old.lease_id: "stale", new.lease_id: "stale"}
+
+    assert lease(yard, new.lease_id) == held
+    assert events(yard, batch_id).count("lease.stale_report") == 2
+    next_one.finish(batch_id, new)
+    assert states(yard, old.lease_id, new.lease_id) == ["expired", "reported"]
+    assert batch(yard, batch_id).state == "finalizing"
+    assert_sound(yard)
