@@ -46,6 +46,7 @@ ACCESS: Mapping[str, tuple[str, ...]] = {
     "POST /workers/{worker_id}/bye": ("worker",),
     "POST /workers/poll": ("worker",),
     "POST /workers/claim": ("worker",),
+    "POST /workers/start-row": ("worker",),
     "POST /workers/release": ("worker",),
     "POST /workers/report-failure": ("worker",),
     "POST /workers/progress": ("worker",),

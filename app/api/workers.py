@@ -9,11 +9,19 @@ from starlette.concurrency import run_in_threadpool
 from app.api.errors import refusal_of
 from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
 from app.domain.errors import BadRequest, TooLarge
-from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
+from app.schemas.claims import (
+    ClaimAnswer,
+    ClaimRequest,
+    EndAnswer,
+    FailureReport,
+    ReleaseRequest,
+    RowStart,
+    RowStartAnswer,
+)
 from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, HandInHeader, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
-from app.services import claims, handins, leases, model_progress, workers
+from app.services import claims, handins, leases, model_progress, row_starts, workers
 
 MAX_HAND_IN_BYTES = 256 * 1024 * 1024
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
@@ -51,6 +59,12 @@ def bye(yard: TheYard, caller: TheCaller, worker_id: str, word: Bye) -> None:
 def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
     """Grant leases."""
     return claims.claim(yard, caller, request)
+
+
+@router.post("/workers/start-row")
+def start_row(yard: TheYard, caller: TheCaller, start: RowStart) -> RowStartAnswer:
+    """Note which row of a cautious shard is about to start."""
+    return row_starts.start_row(yard, caller, start)
 
 
 @router.post("/workers/release")

@@ -14,7 +14,15 @@ from pydantic import ValidationError
 from app.client.downloads import download
 from app.client.errors import Refused
 from app.client.http import Http
-from app.schemas.claims import ClaimAnswer, ClaimRequest, EndAnswer, FailureReport, ReleaseRequest
+from app.schemas.claims import (
+    ClaimAnswer,
+    ClaimRequest,
+    EndAnswer,
+    FailureReport,
+    ReleaseRequest,
+    RowStart,
+    RowStartAnswer,
+)
 from app.schemas.polls import Poll, PollAnswer
 from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, Progress
@@ -78,6 +86,10 @@ class ControlPlane:
                 deadline_seconds=deadline_seconds,
             ),
         )
+
+    def start_row(self, start: RowStart, *, deadline_seconds: float) -> RowStartAnswer:
+        """Name the row of a cautious shard that is to start."""
+        return self._post("/workers/start-row", start, RowStartAnswer, deadline_seconds=deadline_seconds)
 
     def release(self, request: ReleaseRequest, *, deadline_seconds: float = CALL_SECONDS) -> EndAnswer:
         """Hand leases back."""

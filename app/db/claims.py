@@ -31,6 +31,7 @@ def _waiting(
         col(Job.batch_id) == col(Batch.id),
         col(Job.kind) == JobKind.SHARD,
         col(Job.state) == JobState.QUEUED,
+        col(Job.cautious_at).is_(None),  # those are taken another way (app.services.cautious)
         or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
     )
     in_state = col(Batch.state).in_(states) if len(states) > 1 else col(Batch.state) == states[0]

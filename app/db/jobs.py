@@ -22,6 +22,8 @@ def take_shards(
 ) -> Sequence[Job]:
     """Lock queued shards of a batch that need one of `keys`, in order; those that failed on this worker come last.
 
+    Cautious ones are taken another way (app.services.cautious).
+
     `but` are those that this transaction has locked before. Lock no more than are taken: others skip what is locked.
     """
     query = (
@@ -30,6 +32,7 @@ def take_shards(
             col(Job.batch_id) == batch_id,
             col(Job.kind) == JobKind.SHARD,
             col(Job.state) == JobState.QUEUED,
+            col(Job.cautious_at).is_(None),
             col(Job.requirement_key).in_(sorted(keys)),
             or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
             col(Job.id).not_in(sorted(but)),
@@ -41,13 +44,14 @@ def take_shards(
 
 
 def shard_waits(session: Session, batch_id: str, *, keys: Collection[str], now: datetime) -> bool:
-    """Tell whether a batch has a queued shard that needs one of `keys`."""
+    """Tell whether a batch has a queued shard that needs one of `keys`; cautious ones do not count."""
     query = (
         select(Job.id)
         .where(
             col(Job.batch_id) == batch_id,
             col(Job.kind) == JobKind.SHARD,
             col(Job.state) == JobState.QUEUED,
+            col(Job.cautious_at).is_(None),
             col(Job.requirement_key).in_(sorted(keys)),
             or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
         )

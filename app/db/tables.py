@@ -190,12 +190,22 @@ class Batch(SQLModel, table=True):
 
 
 class Job(SQLModel, table=True):
-    """What is leased: a batch's shard, or control work on a batch. `done_rows` is a RowSet's text form."""
+    """What is leased: a batch's shard, or control work on a batch. `done_rows` is a RowSet's text form.
+
+    `rejected` are rows that are answered without being run: (row, code, message). A shard with `cautious_at` lost so
+    many workers that it is run alone and row by row; `cautious_worker_id` makes room for it (PROTOCOL 5).
+    """
 
     __tablename__ = "job"
     __table_args__ = (
         Index("ix_job_claim", "batch_id", "kind", "state", "number"),
         Index("ix_job_control", "kind", "state", "not_before_at"),
+        Index(
+            "ix_job_cautious",
+            "batch_id",
+            sqlite_where=text("cautious_at IS NOT NULL"),
+            postgresql_where=text("cautious_at IS NOT NULL"),
+        ),
         UniqueConstraint("batch_id", "kind", "verb", "number"),
         _COUNTS_UP,
     )
@@ -226,6 +236,8 @@ class Job(SQLModel, table=True):
     attempts: int = 0
     losses: int = 0
     last_worker_id: str | None = None
+    cautious_at: datetime | None = _at()
+    cautious_worker_id: str | None = None
     error_code: str | None = None
     error_message: str | None = Field(default=None, sa_type=AnyText)
     not_before_at: datetime | None = _at()
@@ -267,6 +279,8 @@ class Worker(SQLModel, table=True):
     """The rungs that its last hello was told, where its pool has its own: a change counts from the next hello."""
     sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     progress: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    row_by_row: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
+    """It can run a cautious shard (PROTOCOL 5)."""
     pulls: list[dict[str, Any]] = _json("[]")
     """Models that its runtimes fetch or fetched since its hello (app.schemas.pulls)."""
     no_lease: str | None = None
@@ -283,7 +297,10 @@ class Worker(SQLModel, table=True):
 
 
 class Lease(SQLModel, table=True):
-    """One worker's right to one job; the id is the fencing token. At most one live lease a job."""
+    """One worker's right to one job; the id is the fencing token. At most one live lease a job.
+
+    `running_row`: the row that its worker named last, and has not handed in (PROTOCOL 5).
+    """
 
     __tablename__ = "lease"
     __table_args__ = (
@@ -324,6 +341,7 @@ class Lease(SQLModel, table=True):
     state: str = LeaseState.HELD
     claim_request: str
     unstarted: bool = False
+    running_row: int | None = None
     spooled: bool = False
     missed_beats: int = 0
     granted_at: datetime = _at(nullable=False)

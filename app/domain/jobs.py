@@ -45,6 +45,9 @@ MAX_ATTEMPTS = 3
 MAX_LOSSES = 5
 """Lost workers before a shard's open rows fail with `worker_lost` (R-04); a pool may set its own."""
 
+CAUTIOUS_LOSSES = 3
+"""Lost workers before a shard is run alone and row by row, to find the row that ends them (PROTOCOL 5)."""
+
 
 class LeaseEnd(StrEnum):
     """How a worker's hold on a job ended, as far as the job is concerned. Grouped by who says so."""
@@ -69,10 +72,19 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a job whose lease ended."""
+    """What becomes of a job whose lease ended. `row_lost`: the row that was running fails with `worker_lost`."""
 
     state: JobState
     tally: Tally
+    row_lost: bool = False
+
+
+def is_cautious(losses: int, max_losses: int) -> bool:
+    """Tell whether a shard of so many losses is to run row by row: from the third, or for the last worker it may lose.
+
+    With `max_losses` 1 there is no such worker: the first loss fails the shard.
+    """
+    return losses >= min(CAUTIOUS_LOSSES, max(1, max_losses - 1))
 
 
 def after_lease(
@@ -82,17 +94,21 @@ def after_lease(
     batch_stops: bool,
     max_attempts: int | None = MAX_ATTEMPTS,
     max_losses: int | None = MAX_LOSSES,
+    row_running: bool = False,
 ) -> Verdict:
     """Decide what a leased job becomes when its lease ends as `end`.
 
     A release, a ghost and a revocation cost nothing; a failure counts as an attempt, a loss as a loss. A job of a batch
     that was told to stop is never queued again. None is no bound: control work is tried for as long as its batch lives.
+    `row_running`: it ran row by row, and one was running. A loss then costs that row, and losses start again.
     Source: R-04, R-21, PROTOCOL 1.
     """
     if end is LeaseEnd.DONE:
         return Verdict(S.DONE, tally)
     if end is LeaseEnd.FAILED:
         tally = Tally(tally.attempts + 1, tally.losses)
+    elif end is LeaseEnd.LOST and row_running and not batch_stops:
+        return Verdict(S.QUEUED, Tally(tally.attempts, 0), row_lost=True)
     elif end is LeaseEnd.LOST:
         tally = Tally(tally.attempts, tally.losses + 1)
     if batch_stops:

@@ -77,6 +77,11 @@ def _words(name: str, pulls: Collection[Pull], models: Collection[str]) -> list[
     ]
 
 
+def why_cautious(number: int, worker: str) -> str:
+    """Say why a shard that lost several workers does not run yet: the worker chosen for it still holds other work."""
+    return f"shard {number} lost several workers and runs row by row once worker {worker} holds nothing else"
+
+
 def _so_far(pull: Pull) -> str:
     if pull.total:
         return f": {100 * pull.completed // pull.total} % of {_bytes(pull.total)}"

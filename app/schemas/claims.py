@@ -1,15 +1,18 @@
 """Claiming, releasing and failing a job on the wire (PROTOCOL 2, 6).
 
 POST /workers/claim             ClaimRequest  -> ClaimAnswer
+POST /workers/start-row         RowStart      -> RowStartAnswer
 POST /workers/release           ReleaseRequest -> EndAnswer
 POST /workers/report-failure    FailureReport  -> EndAnswer
 """
+
+from enum import StrEnum
 
 from pydantic import Field
 
 from app.domain.eligibility import No
 from app.domain.rows import RowErrorCode
-from app.schemas.wire import LeaseId, Name, Wire
+from app.schemas.wire import Count, LeaseId, Name, Wire
 from app.schemas.workers import Opaque
 
 
@@ -29,7 +32,7 @@ class ClaimRequest(Wire):
 
 
 class RejectedRow(Wire):
-    """A row that validation decided against (R-23): it is answered without being run."""
+    """A row that is answered without being run: refused by validation (R-23), or one that ended its worker (R-04)."""
 
     row: int
     code: RowErrorCode
@@ -40,6 +43,7 @@ class Grant(Wire):
     """One shard, leased. `start` and `end` are byte offsets of the input file, `done` is a RowSet's text form.
 
     `parameters` are what some of its rows ask for that not every runtime takes; with none no row needs a look.
+    `row_by_row`: one row at a time, each named by a `RowStart` before it starts and handed in before the next.
     """
 
     lease_id: LeaseId
@@ -52,6 +56,7 @@ class Grant(Wire):
     done: str = ""
     rejected: list[RejectedRow] = Field(default_factory=list)
     parameters: list[str] = Field(default_factory=list)
+    row_by_row: bool = False
 
 
 class BatchBrief(Wire):
@@ -77,6 +82,32 @@ class ClaimAnswer(Wire):
     batch: BatchBrief | None = None
     grants: list[Grant] = Field(default_factory=list)
     work: bool = False
+
+
+class RowStart(Wire):
+    """Name a row that is to start (PROTOCOL 5). It may be sent again, to the letter.
+
+    Each row of a cautious shard is named, and the first row of a shard that a heartbeat called unstarted.
+    """
+
+    worker_id: Name
+    boot_id: Opaque
+    lease_id: LeaseId
+    row: Count
+
+
+class RowStartVerdict(StrEnum):
+    """Whether the row may start: `start`, or what a heartbeat would say of the lease."""
+
+    START = "start"
+    STOP = "stop"
+    STALE = "stale"
+
+
+class RowStartAnswer(Wire):
+    """Sent after the commit that holds the row's number."""
+
+    verdict: RowStartVerdict
 
 
 class ReleaseRequest(Wire):

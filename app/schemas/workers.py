@@ -103,7 +103,8 @@ class HostSample(Wire):
 class Hello(Wire):
     """A worker introduces itself. `held` are leases that it still works on; all its others end at once (R-25).
 
-    `named` false: nobody chose `name`, so a single-worker token's name is better (TK-02).
+    `named` false: nobody chose `name`, so a single-worker token's name is better (TK-02). `row_by_row`: it knows grants
+    of that name; an older worker does not say so.
     """
 
     name: WorkerName
@@ -122,6 +123,7 @@ class Hello(Wire):
     runtimes: list[RuntimeInfo] = Field(default_factory=list, max_length=64)
     held: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     sample: HostSample | None = None
+    row_by_row: bool = False
 
 
 class TimingInfo(Wire):

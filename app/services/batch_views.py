@@ -9,13 +9,15 @@ from typing import NamedTuple
 from sqlmodel import Session
 
 from app.db import batches as batches_sql
+from app.db import cautious as cautious_sql
 from app.db import worker_views as workers_sql
 from app.db.batches import Tally
+from app.db.cautious import CautiousShard
 from app.db.tables import Batch, Pool, Worker
 from app.domain.batches import CLAIMABLE, ENDED, BatchState, inner_state, wire_status
 from app.domain.eligibility import PoolRules, WorkerView
 from app.domain.rows import Usage
-from app.domain.waiting import why_no_rows, why_waiting
+from app.domain.waiting import why_cautious, why_no_rows, why_waiting
 from app.schemas.batches import (
     BatchErrors,
     BatchObject,
@@ -37,16 +39,25 @@ TOP_ERRORS = 5
 
 
 def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) -> list[BatchObject]:
-    """Put batches on the wire: two queries for all that run, two more for each of them, and the workers once a pool."""
+    """Put batches on the wire: three queries for all that run, two more for each, and the workers once a pool."""
     crew = cache(partial(_crew, session, yard, now))
     running = {batch.id for batch in batches if batch.state not in ENDED and batch.shards}
     tallies = batches_sql.tallies(session, running)
     workers = batches_sql.workers_on(session, running)
+    careful = cautious_sql.waiting_of(session, running)
     return [
         _object(
             batch,
             tallies.get(batch.id, Tally()),
-            _yard_view(session, crew, batch, tallies.get(batch.id, Tally()), workers.get(batch.id, 0), now),
+            _yard_view(
+                session,
+                crew,
+                batch,
+                tallies.get(batch.id, Tally()),
+                workers.get(batch.id, 0),
+                careful.get(batch.id),
+                now,
+            ),
         )
         for batch in batches
     ]
@@ -85,13 +96,21 @@ def _object(batch: Batch, tally: Tally, view: YardView) -> BatchObject:
 
 
 def _yard_view(
-    session: Session, crew: Callable[[str], "_Crew"], batch: Batch, tally: Tally, workers: int, now: datetime
+    session: Session,
+    crew: Callable[[str], "_Crew"],
+    batch: Batch,
+    tally: Tally,
+    workers: int,
+    careful: CautiousShard | None,
+    now: datetime,
 ) -> YardView:
     runs = batch.state in CLAIMABLE and batch.outcome is None
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
     left = batch.total - tally.completed - tally.failed
     on_it = batches_sql.holders(session, batch.id) if runs and workers else []
     waits = _waiting_reason(session, crew(batch.pool), batch) if runs and not workers else _pulling(batch, on_it, pace)
+    if runs and careful is not None and careful.worker is not None:
+        waits = why_cautious(careful.number, careful.worker)
     return YardView(
         state=inner_state(BatchState(batch.state), outcome_of(batch)),
         pool=batch.pool,

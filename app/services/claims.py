@@ -11,22 +11,22 @@ from math import ceil
 
 from sqlmodel import Session
 
-from app.db import batches as batches_sql
 from app.db import claims as claims_sql
 from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
 from app.db.tables import Batch, Job, Lease, Pool, Worker
-from app.domain.eligibility import No, Requirement, WorkerView, why_no_job
+from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import Conflict, NotFound
 from app.domain.jobs import JobState
 from app.domain.leases import LIVE
 from app.domain.ordering import Turn, in_order, must_yield
-from app.schemas.claims import BatchBrief, ClaimAnswer, ClaimRequest, Grant, RejectedRow
-from app.services import pulls
+from app.schemas.claims import ClaimAnswer, ClaimRequest
+from app.services import cautious, pulls
+from app.services.cautious import Standing
+from app.services.claim_answers import answer, answer_again
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_rules, requirements, servable_keys, told, worker_view
-from app.services.first_rows import rows_first
+from app.services.eligibility import pool_rules, servable_keys, told, worker_view
 from app.services.moves import move_job
 from app.services.pulls import Leaves
 
@@ -52,11 +52,10 @@ def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
     Raises NotFound (no such worker of this org) and Conflict `superseded` (another boot took the name).
     """
     try:
-        answer = yard.store.run(lambda session: _claim(session, yard, caller, request))
+        return yard.store.run(lambda session: _claim(session, yard, caller, request))
     except _BatchEnded:
         # No loop: the batch that ended is no candidate of the next claim.
         return ClaimAnswer(no=No.NOTHING, work=True)
-    return answer
 
 
 def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
@@ -70,7 +69,13 @@ def first_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> B
     if why_no_job(view, pool_rules(session.get(Pool, worker.pool))) is not None:
         return None
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=None)
-    return next((candidate.batch for candidate in _candidates(session, worker, view, leaves, now)), None)
+    standing = cautious.look(session, yard, worker, view, leaves, now)
+    if standing.runs_one:
+        return None
+    candidates = _candidates(session, worker, view, leaves, now)
+    if careful := _goes_first(standing, candidates):
+        return None if standing.holds_some else careful
+    return candidates[0].batch if candidates else None
 
 
 def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:
@@ -98,7 +103,7 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     now = yard.store.now(session)
     repeated = leases_sql.by_request(session, worker.id, request.request_id)
     if repeated:
-        return _answer_again(session, [lease for lease in repeated if lease.state in LIVE])
+        return answer_again(session, [lease for lease in repeated if lease.state in LIVE])
     view = _view(session, yard, worker, now, running=request.batch_id if request.started else None)
     no = why_no_job(view, pool_rules(session.get(Pool, worker.pool)))
     # Whoever calls is reachable, whatever the clock said before this call.
@@ -106,17 +111,23 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
         return _refuse(session, worker, no)
     running = request.batch_id if request.started else None
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=running)
+    standing = cautious.look(session, yard, worker, view, leaves, now)
+    if standing.runs_one:
+        return _refuse(session, worker, No.YIELD)
     candidates = _candidates(session, worker, view, leaves, now)
+    if careful := _goes_first(standing, candidates):
+        job = cautious.take(session, worker, standing, now)
+        if job is not None and standing.holds_some:
+            return _refuse(session, worker, No.YIELD)
+        if job is not None:
+            return _granted(session, yard, worker, careful, [job], request, now)
     chosen = _choose(session, worker, candidates, view, leaves, request, now)
     if isinstance(chosen, No):
         return _refuse(session, worker, chosen, work=bool(candidates))
     taken = _take(session, yard, worker, chosen, request, now)
     if not taken:  # other workers were quicker
         return _refuse(session, worker, No.NOTHING, work=len(candidates) > 1)
-    leases = _grant(session, yard, worker, chosen.batch, taken, request, now)
-    worker.no_lease = None
-    session.add(worker)
-    return _answer(session, chosen.batch, list(zip(leases, taken, strict=True)), work=len(candidates) > 1)
+    return _granted(session, yard, worker, chosen.batch, taken, request, now, work=len(candidates) > 1)
 
 
 def _view(session: Session, yard: Yard, worker: Worker, now: datetime, *, running: str | None = None) -> WorkerView:
@@ -163,6 +174,14 @@ def _judge(session: Session, batch: Batch, view: WorkerView, leaves: Leaves, now
 
 def _turn(batch: Batch) -> Turn:
     return Turn(batch.id, batch.rank, batch.expires_at, batch.fair_group, batch.seq or 0, batch.live)
+
+
+def _goes_first(standing: Standing, candidates: Sequence[_Candidate]) -> Batch | None:
+    """Give the batch whose cautious shard is next for a worker, unless something more urgent waits."""
+    careful = standing.batch
+    if careful is None or (candidates and must_yield(_turn(careful), _turn(candidates[0].batch))):
+        return None
+    return careful
 
 
 def _choose(
@@ -223,9 +242,8 @@ def _grant(
     request: ClaimRequest,
     now: datetime,
 ) -> list[Lease]:
-    holds_nothing = not leases_sql.live_of_worker(session, worker.id)
     leases: list[Lease] = []
-    for position, job in enumerate(jobs):
+    for job in jobs:
         move_job(session, job, JobState.LEASED, now=now)
         leases.append(
             Lease(
@@ -233,8 +251,6 @@ def _grant(
                 batch_id=batch.id,
                 worker_id=worker.id,
                 claim_request=request.request_id,
-                # The first lease of an empty worker counts as started from the grant (PROTOCOL 5).
-                unstarted=not (holds_nothing and position == 0),
                 granted_at=now,
                 renewed_at=now,
                 expires_at=told(worker, yard.timing).lease_end(now),
@@ -260,48 +276,24 @@ def _grant(
     return leases
 
 
+def _granted(
+    session: Session,
+    yard: Yard,
+    worker: Worker,
+    batch: Batch,
+    taken: Sequence[Job],
+    request: ClaimRequest,
+    now: datetime,
+    *,
+    work: bool = False,
+) -> ClaimAnswer:
+    leases = _grant(session, yard, worker, batch, taken, request, now)
+    worker.no_lease = None
+    session.add(worker)
+    return answer(session, batch, list(zip(leases, taken, strict=True)), work=work)
+
+
 def _refuse(session: Session, worker: Worker, no: No, *, work: bool = False) -> ClaimAnswer:
     worker.no_lease = no.value
     session.add(worker)
     return ClaimAnswer(no=no, work=work)
-
-
-def _answer_again(session: Session, leases: Sequence[Lease]) -> ClaimAnswer:
-    if not leases:
-        return ClaimAnswer(no=No.NOTHING, work=True)
-    batch = batches_sql.by_id(session, leases[0].batch_id)
-    pairs = [(lease, job) for lease in leases if (job := session.get(Job, lease.job_id)) is not None]
-    return _answer(session, batch, pairs, work=False) if batch is not None else ClaimAnswer(no=No.NOTHING)
-
-
-def _answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> ClaimAnswer:
-    brief = BatchBrief(
-        id=batch.id,
-        endpoint=batch.endpoint,
-        input_path=f"/v1/files/{batch.input_file_id}/content",
-        priority=9 - batch.rank,
-        created_at=int(batch.created_at.timestamp()),
-        drop_parameters=batch.drop_parameters,
-        canary_rows=rows_first(session, batch),
-    )
-    needs = requirements(batch)
-    grants = [
-        Grant(
-            lease_id=lease.id or 0,
-            job_id=job.id or 0,
-            number=job.number,
-            first_row=job.first_row,
-            rows=job.rows,
-            start=job.start,
-            end=job.end,
-            done=job.done_rows,
-            rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
-            parameters=_asked(needs.get(job.requirement_key or "")),
-        )
-        for lease, job in pairs
-    ]
-    return ClaimAnswer(batch=brief, grants=grants, work=work)
-
-
-def _asked(need: Requirement | None) -> list[str]:
-    return sorted({name for _, names in need.parameters for name in names}) if need is not None else []

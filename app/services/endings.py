@@ -60,15 +60,21 @@ def end_leases(
         if job.state != JobState.LEASED:
             raise ForbiddenMove(f"job {job.id} of a live lease is {job.state}")
         bounded = job.kind != JobKind.CONTROL
+        losses_bound = (max_losses or limits.max_losses) if bounded else None
         verdict = jobs.after_lease(
             _cost(ending),
             Tally(job.attempts, job.losses),
             batch_stops=stopping(batch) and job.verb != ControlVerb.FINALIZE,
             max_attempts=limits.max_attempts if bounded else None,
-            max_losses=(max_losses or limits.max_losses) if bounded else None,
+            max_losses=losses_bound,
+            row_running=_row_running(job, ending.lease) is not None,
         )
         _end_lease(session, ending, now=now, actor=actor, org_id=batch.org_id)
         _end_job(session, job, verdict, ending, now=now)
+        change = _caution(job, verdict, ending, losses_bound, now=now)
+        if change is not None:
+            type_, data = change
+            events.record(session, now=now, type=type_, subject=batch.id, actor=actor, org_id=batch.org_id, data=data)
         if job.verb != ControlVerb.FINALIZE:
             batch.live -= 1
             batch.open_jobs -= verdict.state in jobs.ENDED
@@ -77,8 +83,37 @@ def end_leases(
 
 
 def _cost(ending: Ending) -> LeaseEnd:
-    """A worker that died with a shard it had not begun was not killed by it (PROTOCOL 5)."""
-    return LeaseEnd.RELEASED if ending.end is LeaseEnd.LOST and ending.lease.unstarted else ending.end
+    """A worker that died with a shard it had not begun was not killed by it (PROTOCOL 5).
+
+    A beat that was listed before a row was named may come after it: the name counts.
+    """
+    unstarted = ending.lease.unstarted and ending.lease.running_row is None
+    return LeaseEnd.RELEASED if ending.end is LeaseEnd.LOST and unstarted else ending.end
+
+
+def _row_running(job: Job, lease: Lease) -> int | None:
+    """Give the row that a cautious shard's worker was running; a hand-in of it takes its name back."""
+    return lease.running_row if job.cautious_at is not None else None
+
+
+def _caution(
+    job: Job, verdict: jobs.Verdict, ending: Ending, max_losses: int | None, *, now: datetime
+) -> tuple[str, dict[str, object]] | None:
+    """Have a queued shard run cautiously, or no more; gives the event that says so."""
+    job.cautious_worker_id = None
+    if verdict.state is not JobState.QUEUED or max_losses is None:
+        return None
+    data: dict[str, object] = {"job": job.id, "number": job.number}
+    row = _row_running(job, ending.lease)
+    if verdict.row_lost and row is not None:
+        # Answered without being run from now on: whoever runs the shard next hands its line in, by the one fenced way.
+        job.rejected = [*job.rejected, [row, RowErrorCode.WORKER_LOST.value, job.error_message or ""]]
+        job.cautious_at = None
+        return "job.row_lost", {**data, "row": row, "worker": ending.lease.worker_id}
+    if job.cautious_at is None and jobs.is_cautious(job.losses, max_losses):
+        job.cautious_at = now
+        return "job.cautious", {**data, "losses": job.losses}
+    return None
 
 
 def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, org_id: str) -> None:

@@ -154,6 +154,8 @@ def _store_part(
         return PartVerdict.CONFLICT
     usage = part.usage
     lease.unstarted = False
+    if lease.running_row is not None and lease.running_row in checked.rows:
+        lease.running_row = None  # it did its worker no harm
     session.add(lease)
     job.done_rows = str(done | checked.rows)
     job.completed += part.completed

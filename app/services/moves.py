@@ -82,11 +82,12 @@ def settle(session: Session, batch: Batch, *, now: datetime, actor: str) -> None
 
 
 def move_job(session: Session, job: Job, state: JobState, *, now: datetime) -> None:
-    """Move a locked job to `state`. Raises ForbiddenMove."""
+    """Move a locked job to `state`; one that has ended is cautious no more. Raises ForbiddenMove."""
     before = JobState(job.state)
     if state not in jobs.TRANSITIONS[before]:
         raise ForbiddenMove(f"job {job.id}: {before} -> {state}")
     job.state = state
     if state in jobs.ENDED:
         job.ended_at = now
+        job.cautious_at = job.cautious_worker_id = None
     session.add(job)

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from sqlmodel import Session
 
+from app.db import cautious as cautious_sql
 from app.db import claims as claims_sql
 from app.db import jobs as jobs_sql
 from app.db import polls as polls_sql
@@ -90,7 +91,9 @@ def whats_new(yard: Yard, pools: Collection[str]) -> News:
             stopping.setdefault(worker_id, set()).add(batch_id)
         work = {}
         for pool in pools:
-            waiting = claims_sql.waiting_batches(session, pool, now, WINDOW)
+            careful = [batch for _, batch in cautious_sql.waiting(session, pool, now)]
+            found = [*careful, *claims_sql.waiting_batches(session, pool, now, WINDOW)]
+            waiting = list({batch.id: batch for batch in found}.values())
             wanted = sum(jobs_sql.queued_shards(session, batch.id, WINDOW) for batch in waiting)
             if waiting:
                 work[pool] = PoolNews(tuple((batch.id, batch.ring_no) for batch in waiting), min(wanted, WINDOW))

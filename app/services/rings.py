@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from sqlmodel import Session
 
+from app.db import cautious as cautious_sql
 from app.db import claims as claims_sql
 from app.db import dispatch as dispatch_sql
 from app.db import jobs as jobs_sql
@@ -86,5 +87,7 @@ def unheard(yard: Yard, limit: int) -> tuple[list[tuple[str, float]], list[str]]
         for pool in dispatch_sql.pools_with_work(session):
             free = dispatch_sql.free_workers(session, pool, seen_after=now - yard.timing.grace, limit=1)
             quiet = AGAIN_SECONDS if free else AGAIN_BUSY_SECONDS
-            batches += [(batch.id, quiet) for batch in claims_sql.waiting_batches(session, pool, now, WINDOW)]
+            careful = [batch.id for _, batch in cautious_sql.waiting(session, pool, now)]
+            waiting = [batch.id for batch in claims_sql.waiting_batches(session, pool, now, WINDOW)]
+            batches += [(batch_id, quiet) for batch_id in dict.fromkeys(careful + waiting)]
     return batches[:limit], list(dict.fromkeys(control))

@@ -210,6 +210,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker.runtimes = _dump(hello.runtimes)
     worker.sample = hello.sample.model_dump(mode="json") if hello.sample is not None else None
     worker.pulls = []
+    worker.row_by_row = hello.row_by_row
     worker.phase = hello.phase
     worker.state = project(WorkerState.JOINING, hello.phase)
     worker.hello_at = worker.last_seen_at = now

@@ -20,9 +20,8 @@ class LeasedJob(Protocol):
     def lease_id(self) -> int:
         """The fencing token."""
 
-    @property
-    def is_started(self) -> bool:
-        """A row was begun."""
+    def list_unstarted(self) -> bool:
+        """Tell a heartbeat whether no row was begun."""
 
     @property
     def is_spooled(self) -> bool:
@@ -80,7 +79,7 @@ class HeldLeases:
             jobs = [entry.job for entry in self._entries.values()]
         return Listing(
             leases=[job.lease_id for job in jobs],
-            unstarted=[job.lease_id for job in jobs if not job.is_started],
+            unstarted=[job.lease_id for job in jobs if job.list_unstarted()],
             spooled=[job.lease_id for job in jobs if job.is_spooled],
         )
 

@@ -47,6 +47,7 @@ def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample
         versions={"gpuyard": _own_version(), "python": platform.python_version()},
         runtimes=runtimes.infos(),
         sample=sample,
+        row_by_row=True,
     )
 
 

@@ -11,6 +11,7 @@ from app.worker.canary import Canary
 from app.worker.kit import Kit
 from app.worker.rate import RateMeter
 from app.worker.row_queue import RowQueue
+from app.worker.row_starts import RowStarts
 from app.worker.runtimes import RuntimeGone
 from app.worker.shard import Shard
 from app.worker.units import Run, Unit
@@ -34,6 +35,7 @@ class Lane:
         forget: Callable[[Shard], None],
     ) -> None:
         self._kit = kit
+        self._starts = RowStarts(kit)
         self._batch_id = batch_id
         self._rows = rows
         self._rate = rate
@@ -46,6 +48,10 @@ class Lane:
         shard = run.unit.shard
         if not shard.begin():
             self._kit.runtimes.given_up(run)
+            return
+        if shard.owes_word and not self._starts.told(shard, run.unit.row):
+            self._kit.runtimes.given_up(run)
+            shard.cut()
             return
         if self._join(run):
             self._run_chunk(run)

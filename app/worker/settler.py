@@ -173,6 +173,8 @@ class Settler(Loop):
             if verdict not in _HOME:
                 log.warning("hand_in.lost", lease_id=lease_id, verdict=verdict)
                 self._drop([lease_id], f"its rows were answered {verdict}")
+            elif lease_id in shards:
+                shards[lease_id].stored()
         for lease_id in built.ends:
             verdict_of_end = answer.ends.get(lease_id, EndVerdict.STALE)
             if verdict_of_end is EndVerdict.INCOMPLETE and lease_id in shards:

@@ -40,7 +40,10 @@ class Failure(NamedTuple):
 
 
 class Shard:
-    """All methods are thread-safe and none blocks. `on_change` is called, without the lock, when it is settled."""
+    """All methods are thread-safe, and none but the two that say wait blocks.
+
+    `on_change` is called, without the lock, when it is settled, and after each row of one that runs row by row.
+    """
 
     def __init__(self, grant: Grant, backlog: Backlog, on_change: Callable[["Shard"], None]) -> None:
         self.grant = grant
@@ -50,11 +53,16 @@ class Shard:
         self.reason = ""
         self.failure: Failure | None = None
         self.is_started = False
+        self.owes_word = False
+        """A heartbeat says that no row of it has begun: before one does, the control plane is to hear of it."""
+        self.word = threading.Lock()
         self.is_spooled = False
         self.done = RowSet.parse(grant.done)
         self._backlog = backlog
         self._on_change = on_change
         self._lock = threading.Lock()
+        self._moved = threading.Condition(self._lock)
+        self._underway = 0
         self._seq = itertools.count(1)
         self._unstarted = 0
         self._in_flight = 0
@@ -111,6 +119,13 @@ class Shard:
             self._in_flight += 1
             return True
 
+    def list_unstarted(self) -> bool:
+        """Tell a heartbeat whether no row has begun."""
+        with self._lock:
+            if not self.is_started:
+                self.owes_word = True
+            return not self.is_started
+
     def finish(self, row: Finished, *, ran: bool = True) -> None:
         """Keep a finished row; `ran=False` for one that was answered without `begin`."""
         with self._lock:
@@ -120,7 +135,8 @@ class Shard:
                 self._pending.append(row)
                 self._backlog.add(len(row.line))
             settled = ran and self._is_settled()
-        if settled:
+            self._moved.notify_all()
+        if settled or self.grant.row_by_row:
             self._on_change(self)
 
     def put_back(self) -> bool:
@@ -141,6 +157,26 @@ class Shard:
             settled = self._is_settled()
         if settled:
             self._on_change(self)
+
+    @property
+    def unfinished(self) -> int:
+        """Rows without an answer."""
+        return self._unfinished
+
+    def wait_stored(self, unfinished: int) -> None:
+        """Wait until at most so many rows have no answer and every answer is stored, or until the shard leaves."""
+        with self._lock:
+            self._moved.wait_for(
+                lambda: (
+                    self.fate is not Fate.OPEN
+                    or (self._unfinished <= unfinished and not self._pending and not self._underway)
+                )
+            )
+
+    def wait_left(self, seconds: float) -> None:
+        """Wait until the shard leaves, or for so long."""
+        with self._lock:
+            self._moved.wait_for(lambda: self.fate is not Fate.OPEN, seconds)
 
     # --- how it ends
 
@@ -172,6 +208,7 @@ class Shard:
             if fate is Fate.GONE:
                 self._backlog.subtract(sum(len(row.line) for row in self._pending))
                 self._pending.clear()
+            self._moved.notify_all()
         self._on_change(self)
 
     # --- the settler
@@ -187,7 +224,14 @@ class Shard:
             else:
                 count = len(self._pending)
             taken, self._pending = self._pending[:count], self._pending[count:]
+            self._underway += len(taken)
             return next(self._seq), taken
+
+    def stored(self) -> None:
+        """What was taken last is stored."""
+        with self._lock:
+            self._underway = 0
+            self._moved.notify_all()
 
     def reopen(self) -> None:
         """The control plane misses rows that we took for stored: the shard is not complete after all."""

@@ -22,7 +22,9 @@ from app.worker.lane import Lane
 from app.worker.parking import Parking
 from app.worker.prompt_pool import PromptPool
 from app.worker.rate import RateMeter
+from app.worker.row_by_row import RowByRow
 from app.worker.row_queue import RowQueue
+from app.worker.row_starts import RowStarts
 from app.worker.settler import Settler
 from app.worker.shard import Shard
 from app.worker.units import Unit
@@ -44,6 +46,7 @@ class Share:
         self._permit = permit
         self._rows = RowQueue(kit.runtimes)
         self._parked = Parking(kit.puller, batch.endpoint, self._queue_now)
+        self._row_by_row = RowByRow(RowStarts(kit), lambda shard, row: self._rows.put([Unit(shard, row)]))
         self._backlog = Backlog(self._rows)
         self._rate = RateMeter(kit.clock)
         self._canary = Canary(self._rows, batch.canary_rows)
@@ -164,6 +167,8 @@ class Share:
             except Exception as error:
                 log.exception("shard.not_loaded", lease_id=shard.lease_id)
                 shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+            if shard.grant.row_by_row:
+                self._row_by_row.run(shard)  # it came alone, and claims bring nothing until it has ended
 
     def _queue(self, shard: Shard, rows: list[Row]) -> None:
         self._queue_now(shard, self._parked.sort_out(shard, rows))
@@ -173,7 +178,10 @@ class Share:
             self._kit.ring()
 
     def _queue_now(self, shard: Shard, rows: list[Row]) -> None:
-        self._rows.put([Unit(shard, row) for row in rows])
+        if shard.grant.row_by_row:
+            self._row_by_row.add(shard, rows)
+        else:
+            self._rows.put([Unit(shard, row) for row in rows])
         if not shard.is_open:
             self._forget(shard)
 
@@ -225,9 +233,12 @@ class Share:
         if not shard.is_open:
             self._forget(shard)
             self._settler.wake()
+        elif shard.grant.row_by_row:
+            self._settler.wake()
         elif not self._claims_on and all(other.is_settled for other in self._settler.shards()):
             self._settler.wake()  # the last rows of the batch here: do not wait for the next segment
 
     def _forget(self, shard: Shard) -> None:
         self._parked.forget(shard)
+        self._row_by_row.forget(shard)
         self._rows.discard(lambda unit: unit.shard is shard)

@@ -27,6 +27,7 @@ def messages(hands: Hands) -> dict[str, dict[str, Any]]:
             "runtimes": hello().model_dump(mode="json")["runtimes"],
         },
         "/workers/claim": who | {"boot_id": hands.boot_id, "request_id": "r", "batch_id": "batch_1", "want_rows": 1},
+        "/workers/start-row": who | {"boot_id": hands.boot_id, "lease_id": 1, "row": 1},
         "/workers/release": who | {"leases": [1], "reason": "drain"},
         "/workers/report-failure": who | {"lease_id": 1, "request_id": "r", "error": "no"},
         "/workers/progress": who | {"batch_id": "batch_1", "completed": 1, "failed": 0, "rows_per_second": 1.0},

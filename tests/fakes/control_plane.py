@@ -1,7 +1,7 @@
 """A control plane in a thread, on a real socket: it keeps leases by the rules and misbehaves when a test says so.
 
 `plane.next("claim", Lose())` decides about the next call of that route only; without a word every call is answered.
-Routes: register, heartbeat, poll, claim, results (with or without ends), release, report-failure, progress,
+Routes: register, heartbeat, poll, claim, start-row, results (with or without ends), release, report-failure, progress,
 model-progress, bye, content.
 """
 
@@ -96,6 +96,7 @@ class FakeControlPlane:
         self.segment_seconds = 0.1
         self.drain = False
         self.reset: str | None = None
+        self.word = threading.Event()
         self.no: str | None = None
         self.hear: Callable[[FirstRows], bool] = lambda _word: False
         self.batch: dict[str, Any] = {}
@@ -142,8 +143,9 @@ class FakeControlPlane:
         batch_id: str = "batch_1",
         endpoint: str = "/v1/chat/completions",
         canary_rows: int = 0,
+        row_by_row: bool = False,
     ) -> None:
-        """Have one batch to do."""
+        """Have one batch to do; its shards are cautious with `row_by_row`."""
         with self.changed:
             self.input = b"".join(line + b"\n" for line in lines)
             self.rows = len(lines)
@@ -160,7 +162,7 @@ class FakeControlPlane:
                 part = lines[first : first + shard_rows]
                 end = start + sum(len(line) + 1 for line in part)
                 shard = {"batch": batch_id, "number": first // shard_rows, "first_row": first, "rows": len(part)}
-                self.shards.append({**shard, "start": start, "end": end, "rejected": []})
+                self.shards.append({**shard, "start": start, "end": end, "rejected": [], "row_by_row": row_by_row})
                 start = end
             self.changed.notify_all()
 
@@ -243,6 +245,8 @@ class FakeControlPlane:
             return {"no": "nothing", "work": bool(self.shards)}
         if self.no or not self.shards:
             return {"no": self.no or "nothing"}
+        if any(lease.state in {"held", "stopping"} and lease.shard["row_by_row"] for lease in self.leases.values()):
+            return {"no": "yield"}
         grants, rows = [], 0
         while self.shards and rows < body["want_rows"]:
             shard = self.shards.popleft()
@@ -252,8 +256,14 @@ class FakeControlPlane:
             done = str(RowSet.of(row for row in self.stored if row in span))
             grants.append({"lease_id": lease_id, "job_id": shard["number"] + 1, "done": done, **shard})
             rows += shard["rows"]
+            if shard["row_by_row"]:
+                break
         self.claims[body["request_id"]] = {"batch": self.batch, "grants": grants}
         return self.claims[body["request_id"]]
+
+    def _start_row(self, call: Call) -> Any:
+        verdicts = {"held": "start", "stopping": "stop"}
+        return {"verdict": verdicts.get(self.leases[call.body["lease_id"]].state, "stale")}
 
     def _results(self, call: Call) -> Any:
         head, _, content = call.raw.partition(b"\n")

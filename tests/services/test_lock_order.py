@@ -18,7 +18,18 @@ from app.services.context import Yard
 from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue
 from tests.databases import Databases
 from tests.migrated import migrate
-from tests.yards import Controller, batch, cancel, created, later, machine, new_yard, validated
+from tests.yards import (
+    Controller,
+    batch,
+    cancel,
+    created,
+    later,
+    lost,
+    machine,
+    new_yard,
+    only,
+    validated,
+)
 
 ORDER = ["worker", "lease", "job", "batch"]
 LOCKS = re.compile(r"^UPDATE (worker|lease|job|batch)\b|FROM (worker|lease|job|batch)\b.* FOR NO KEY UPDATE", re.DOTALL)
@@ -87,6 +98,22 @@ def a_whole_life(yard: Yard) -> None:
     assert batch(yard, window).state == "expired"
 
 
+def a_cautious_life(yard: Yard) -> None:
+    """What a shard goes through that kills its workers."""
+    batch_id = validated(yard, rows=40)
+    busy = machine(yard, "busy")
+    mine = only(busy)
+    other = lost(machine(yard, "other"))
+    assert busy.claim().no == "yield"
+    grant = only(other)
+    other.start_row(grant.lease_id, grant.first_row)
+    other.hand_in(batch_id, {grant.lease_id: [grant.first_row]})
+    other.start_row(grant.lease_id, grant.first_row + 1)
+    only(other.dies())
+    busy.finish(batch_id, mine)
+    cancel(yard, batch_id)
+
+
 @pytest.fixture
 def yard(postgres_databases: Databases, tmp_path: Path) -> Iterator[Yard]:
     store = Store(postgres_databases.copy_of(migrate))
@@ -98,6 +125,7 @@ def yard(postgres_databases: Databases, tmp_path: Path) -> Iterator[Yard]:
 def test_every_transaction_locks_in_one_order(yard: Yard) -> None:
     with watched(yard) as transactions:
         a_whole_life(yard)
+        a_cautious_life(yard)
     wrong = [tables for tables in transactions if tables != sorted(tables, key=ORDER.index)]
     assert wrong == []
     met = {table for tables in transactions for table in tables}

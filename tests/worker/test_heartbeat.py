@@ -14,7 +14,10 @@ from tests.fakes.control_plane import Answer, FakeControlPlane, Lease, Lose, ref
 
 
 class Job:
-    lease_id, is_started, is_spooled = 1, True, False
+    lease_id, is_spooled = 1, False
+
+    def list_unstarted(self) -> bool:
+        return False
 
     def stop(self, _reason: str) -> None: ...
 

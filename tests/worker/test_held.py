@@ -18,6 +18,9 @@ class Job:
     is_spooled: bool = False
     told: list[str] = field(default_factory=list)
 
+    def list_unstarted(self) -> bool:
+        return not self.is_started
+
     def stop(self, _reason: str) -> None:
         self.told.append("stop")
 

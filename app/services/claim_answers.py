@@ -1,0 +1,56 @@
+"""What a claim is answered: the batch, and a grant for each of its leases (PROTOCOL 6)."""
+
+from collections.abc import Sequence
+
+from sqlmodel import Session
+
+from app.db import batches as batches_sql
+from app.db.tables import Batch, Job, Lease
+from app.domain.eligibility import No, Requirement
+from app.schemas.claims import BatchBrief, ClaimAnswer, Grant, RejectedRow
+from app.services.eligibility import requirements
+from app.services.first_rows import rows_first
+
+
+def answer_again(session: Session, leases: Sequence[Lease]) -> ClaimAnswer:
+    """Answer a repeated claim with those of its leases that are still live."""
+    if not leases:
+        return ClaimAnswer(no=No.NOTHING, work=True)
+    batch = batches_sql.by_id(session, leases[0].batch_id)
+    pairs = [(lease, job) for lease in leases if (job := session.get(Job, lease.job_id)) is not None]
+    return answer(session, batch, pairs, work=False) if batch is not None else ClaimAnswer(no=No.NOTHING)
+
+
+def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *, work: bool) -> ClaimAnswer:
+    """Answer with leases of one batch. `work`: the pool has something else for this worker."""
+    brief = BatchBrief(
+        id=batch.id,
+        endpoint=batch.endpoint,
+        input_path=f"/v1/files/{batch.input_file_id}/content",
+        priority=9 - batch.rank,
+        created_at=int(batch.created_at.timestamp()),
+        drop_parameters=batch.drop_parameters,
+        canary_rows=rows_first(session, batch),
+    )
+    needs = requirements(batch)
+    grants = [
+        Grant(
+            lease_id=lease.id or 0,
+            job_id=job.id or 0,
+            number=job.number,
+            first_row=job.first_row,
+            rows=job.rows,
+            start=job.start,
+            end=job.end,
+            done=job.done_rows,
+            rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
+            parameters=_asked(needs.get(job.requirement_key or "")),
+            row_by_row=job.cautious_at is not None,
+        )
+        for lease, job in pairs
+    ]
+    return ClaimAnswer(batch=brief, grants=grants, work=work)
+
+
+def _asked(need: Requirement | None) -> list[str]:
+    return sorted({name for _, names in need.parameters for name in names}) if need is not None else []
