@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import update
 from sqlmodel import select
 
 from app.blobs.local import LocalBlobs
@@ -265,22 +264,6 @@ def machine(
     made.hello()
     made.beat()
     return made
-
-
-def lost(one: Machine, times: int = 3) -> Machine:
-    """Have a worker die with one shard so often, always the same; gives it as it is started again."""
-    for _ in range(times):
-        with one.yard.store.begin() as session:
-            session.execute(update(Job).values(last_worker_id=None))  # or it would get another one the next time
-        assert len(one.claim(want=1).grants) == 1
-        one = one.dies()
-    return one
-
-
-def only(one: Machine, **asked: int) -> Grant:
-    """Claim, and give the one grant of the answer."""
-    (grant,) = one.claim(**asked).grants
-    return grant
 
 
 def busy(load1: float = 0.0, memory: int = 10**12) -> HostSample:

@@ -10,6 +10,7 @@ from app.schemas.claims import Grant
 from app.services import claims
 from app.services.context import Yard
 from app.sweeps import lease_expiry
+from tests.losses import lost, only
 from tests.yards import (
     Controller,
     Machine,
@@ -19,9 +20,7 @@ from tests.yards import (
     events,
     later,
     lease,
-    lost,
     machine,
-    only,
     result_files,
     shards,
     states,

@@ -3,6 +3,7 @@
 from app.services.context import Yard
 from app.sweeps import lease_expiry
 from tests.interleaving import doing, held
+from tests.losses import lost, only
 from tests.yards import (
     assert_sound,
     batch,
@@ -10,9 +11,7 @@ from tests.yards import (
     events,
     later,
     lease,
-    lost,
     machine,
-    only,
     shards,
     states,
     validated,

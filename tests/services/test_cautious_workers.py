@@ -7,6 +7,7 @@ import pytest
 from app.schemas.claims import Grant
 from app.services import batches, claims, polls, rings
 from app.services.context import Yard
+from tests.losses import lost, only
 from tests.yards import (
     USER,
     Machine,
@@ -15,9 +16,7 @@ from tests.yards import (
     events,
     later,
     lease,
-    lost,
     machine,
-    only,
     shards,
     validated,
     worker,

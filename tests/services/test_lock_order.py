@@ -17,6 +17,7 @@ from app.services import presence
 from app.services.context import Yard
 from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue
 from tests.databases import Databases
+from tests.losses import lost, only
 from tests.migrated import migrate
 from tests.yards import (
     Controller,
@@ -24,10 +25,8 @@ from tests.yards import (
     cancel,
     created,
     later,
-    lost,
     machine,
     new_yard,
-    only,
     validated,
 )
 
