@@ -89,6 +89,12 @@ class Line:
                 least, found, its_lot = load, place, lot
         return (least, found, its_lot) if found is not None else None
 
+    def waits_for(self, place: Place) -> bool:
+        """Tell whether its rows wait until those of another lot have ended on a runtime."""
+        if not self._lots or place not in self.route.places or not place.executor.one_group_at_a_time:
+            return False
+        return place.lot not in self._lots and bool(place.runs) and place.is_open()
+
     def start(self, found: Next, now: float) -> Run:
         """Start what `find` found."""
         _, place, key = found

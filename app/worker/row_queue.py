@@ -15,6 +15,8 @@ import structlog
 from app.domain.rows import Row
 from app.worker import chunks
 from app.worker.lines import Line, Next, Route
+from app.worker.permits import Age
+from app.worker.places import Place
 from app.worker.runtimes import MAX_PEACE_SECONDS, Runtimes
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Verdict
@@ -26,9 +28,13 @@ log = structlog.get_logger("gpuyard.worker")
 
 
 class RowQueue:
-    """A queue that may be held, for one reason or several, and that tells when it runs low."""
+    """A queue that may be held, for one reason or several, and that tells when it runs low.
 
-    def __init__(self, runtimes: Runtimes) -> None:
+    Where a runtime has room for one row, the older batch's goes first (DESIGN 9).
+    """
+
+    def __init__(self, runtimes: Runtimes, age: Age = (0, "")) -> None:
+        self.age = age
         self._runtimes = runtimes
         self._lock = runtimes.lock
         self._filled = threading.Condition(self._lock)
@@ -115,6 +121,7 @@ class RowQueue:
         """Start no row until each reason given was taken back."""
         with self._lock:
             self._holds.add(reason)
+            self._runtimes.wake()  # a runtime may have been left to these rows
 
     def let_go(self, reason: str) -> None:
         """Take a reason back."""
@@ -126,7 +133,7 @@ class RowQueue:
         """Have at most so many rows run at once, for as long as it is to be seen what comes of them; None: no bound."""
         with self._lock:
             self._bound = most
-            self.wake()
+            self._runtimes.wake()  # others too: no row of a batch that is shut keeps them waiting
             self._drained.notify_all()
 
     @property
@@ -173,7 +180,7 @@ class RowQueue:
     def wait(self) -> bool:
         """Wait until a row may start. False once the queue is closed."""
         with self._lock:
-            while not self._closed and self._find() is None:
+            while not self._closed and self._find_ours() is None:
                 self._waiting += 1
                 try:
                     self._filled.wait()
@@ -214,14 +221,24 @@ class RowQueue:
             more = line.take_more(run, room, may_join)
             run.taken += len(more)
             self._taken(len(more))
+            self._runtimes.wake()
             return more
 
     # --- what the runtimes tell, with the lock held
 
     def wake(self) -> None:
         """Wake a lane if a row may start; that lane's `take` wakes the next one."""
-        if self._waiting and self._find() is not None:
+        if self._waiting and self._find_ours() is not None:
             self._filled.notify()
+
+    def wants(self, place: Place) -> bool:
+        """Tell whether a row waits for nothing but its turn on a runtime."""
+        if not self._may_start():
+            return False
+        found = self._find()
+        return (found is not None and found[1][1] is place) or any(
+            line.waits_for(place) for line in self._lines.values()
+        )
 
     def reroute(self) -> None:
         """Put every row into the line of the runtimes that know its model now."""
@@ -249,13 +266,13 @@ class RowQueue:
             return self._later[0][0] if self._later else float("inf")
 
     def _take(self) -> Run | None:
-        found = self._find()
+        found = self._find_ours()
         if found is None:
             return None
         line, following = found
         run = line.start(following, self._runtimes.clock())
         self._taken(1)
-        self.wake()
+        self._runtimes.wake()  # others too: what was left to this row's batch may not be wanted by it any more
         return run
 
     def _taken(self, count: int) -> None:
@@ -269,8 +286,18 @@ class RowQueue:
         if run.place is not None:
             run.place.free(run)
 
+    def _may_start(self) -> bool:
+        """Tell whether rows may start at all; while they may not, other batches need not wait for them."""
+        return not self._holds and (self._bound is None or self._running < self._bound)
+
+    def _find_ours(self) -> tuple[Line, Next] | None:
+        """Find a row that may start, and that no older batch goes before."""
+        found = self._find()
+        place = found[1][1] if found is not None else None
+        return None if place is not None and self._runtimes.is_for_older(self, place) else found
+
     def _find(self) -> tuple[Line, Next] | None:
-        if self._holds or (self._bound is not None and self._running >= self._bound):
+        if not self._may_start():
             return None
         best, its_line = None, None
         for line in self._lines.values():

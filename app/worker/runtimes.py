@@ -4,6 +4,7 @@ One lock guards all of it, and the rows that wait (`RowQueue`): a row takes it t
 give that back and take the next.
 """
 
+import bisect
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from app.worker.clock import Clock
 from app.worker.lines import Route
 from app.worker.looks import Looks
 from app.worker.parameters import lacking, refusals, told, unsupported_by, without_parameters
+from app.worker.permits import Age
 from app.worker.places import Place
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Came, Evidence, Verdict, came, judge
@@ -37,10 +39,15 @@ class RuntimeGone(Exception):
 
 
 class Waiting(Protocol):
-    """Rows that wait for a place. Called with the lock held."""
+    """Rows of one batch that wait for a place. Called with the lock held."""
+
+    age: Age
 
     def wake(self) -> None:
         """Look whether a row may start."""
+
+    def wants(self, place: Place) -> bool:
+        """Tell whether a row waits for nothing but its turn there."""
 
     def reroute(self) -> None:
         """The runtimes or their models changed."""
@@ -153,12 +160,21 @@ class Runtimes:
     def add(self, queue: Waiting) -> None:
         """Tell `queue` from now on."""
         with self.lock:
-            self._queues.append(queue)
+            bisect.insort(self._queues, queue, key=lambda queue: queue.age)
 
     def remove(self, queue: Waiting) -> None:
         """Tell it no more. The lock is held."""
         if queue in self._queues:
             self._queues.remove(queue)
+
+    def is_for_older(self, queue: Waiting, place: Place) -> bool:
+        """Tell whether a place is for an older batch's row than those of `queue`. The lock is held."""
+        for other in self._queues:
+            if other is queue:
+                return False
+            if other.wants(place):
+                return True
+        return False
 
     def wake(self) -> None:
         """Have every queue look whether a row may start. The lock is held."""

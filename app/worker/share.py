@@ -44,7 +44,8 @@ class Share:
         self.batch = batch
         self._kit = kit
         self._permit = permit
-        self._rows = RowQueue(kit.runtimes)
+        age = (batch.created_at, batch.id)
+        self._rows = RowQueue(kit.runtimes, age)
         self._parked = Parking(kit.puller, batch.endpoint, self._queue_now)
         self._row_by_row = RowByRow(RowStarts(kit), lambda shard, row: self._rows.put([Unit(shard, row)]))
         self._backlog = Backlog(self._rows)
@@ -54,7 +55,7 @@ class Share:
         self._settler = Settler(kit, batch.id, self._backlog, self._rate, self._canary)
         self._claims_on = True
         self._lock = threading.Lock()
-        self._pool = PromptPool((batch.created_at, batch.id), kit.permits, self._rows, self._lane.run, kit.starved)
+        self._pool = PromptPool(age, kit.permits, self._rows, self._lane.run, kit.starved)
 
     def run(self, claimed: Claimed) -> None:
         """Work until the batch has nothing more for this worker, or the worker nothing more for it."""

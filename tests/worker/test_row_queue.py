@@ -145,13 +145,9 @@ class TestLimits:
     def test_are_the_runtimes_own_over_all_batches(self) -> None:
         runtimes = runtimes_of(Parallel(limit=2))
         queues = [RowQueue(runtimes), RowQueue(runtimes)]
-        for queue in queues:
-            queue.put([unit(1), unit(2)])
-        assert [run is not None for run in (queues[0].take(), queues[1].take(), queues[1].take())] == [
-            True,
-            True,
-            False,
-        ]
+        queues[0].put([unit(1)])
+        queues[1].put([unit(2), unit(3)])
+        assert numbers([queues[0].take(), queues[1].take(), queues[1].take()]) == [1, 2, None]
 
     def test_of_one_runtime_hold_up_no_other(self) -> None:
         queue = queue_of(Parallel(models=("a",), limit=1), Parallel(models=("b",), limit=1))
@@ -171,6 +167,62 @@ class TestLimits:
         assert busy.next(run) is None
         lane.join(5)
         assert not lane.is_alive()
+
+
+class TestTheOlderBatch:
+    """Goes first where runtimes are full: else a younger one that claims on and on would keep it waiting for hours."""
+
+    def test_gets_the_place_that_the_younger_one_gives_back(self) -> None:
+        runtimes = runtimes_of(Parallel(limit=1))
+        younger, older = RowQueue(runtimes, (2, "b")), RowQueue(runtimes, (1, "a"))
+        younger.put(unit(number) for number in range(4))
+        run = younger.take()
+        assert run is not None
+        older.put([unit(9)])
+        lane = threading.Thread(target=older.wait, daemon=True)
+        lane.start()
+        assert younger.next(run) is None
+        lane.join(5)
+        assert not lane.is_alive()
+        assert younger.take() is None
+        waiting = threading.Thread(target=younger.wait, daemon=True)
+        waiting.start()
+        run = older.take()
+        assert numbers([run]) == [9]
+        assert run is not None
+        assert older.next(run) is None
+        waiting.join(5)
+        assert not waiting.is_alive()
+        assert numbers([younger.take()]) == [1]
+
+    def test_has_a_runtime_finish_what_is_loaded_and_load_its_own(self) -> None:
+        runtimes = runtimes_of(Grouping(limit=2))
+        younger, older = RowQueue(runtimes, (2, "b")), RowQueue(runtimes, (1, "a"))
+        younger.put(unit(number, options=1) for number in range(4))
+        runs = [younger.take(), younger.take()]
+        older.put([unit(9, options=2)])
+        for run in runs:
+            assert run is not None
+            assert older.take() is None
+            assert younger.next(run) is None
+        run = older.take()
+        assert numbers([run, younger.take()]) == [9, None]
+        assert run is not None
+        older.done(run)
+        assert numbers([younger.take()]) == [2]
+
+    def test_keeps_nobody_out_where_it_is_not_served_or_held(self) -> None:
+        runtimes = runtimes_of(Parallel(models=("a",), limit=1), Parallel(models=("b",), limit=1))
+        younger, older = RowQueue(runtimes, (2, "b")), RowQueue(runtimes, (1, "a"))
+        older.put([unit(1, model="a"), unit(2, model="a")])
+        younger.put([unit(3, model="b"), unit(4, model="a")])
+        assert numbers([younger.take(), younger.take()]) == [3, None]
+        lane = threading.Thread(target=younger.wait, daemon=True)
+        lane.start()
+        older.hold("its rows wait to be stored")
+        lane.join(5)
+        assert not lane.is_alive()
+        assert numbers([younger.take()]) == [4]
 
 
 def test_equal_runtimes_share_the_load() -> None:
