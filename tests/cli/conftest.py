@@ -15,8 +15,9 @@ RUNTIMES = (
     "fake:?models=quick",
     "fake:?models=slow&latency_ms=250&slots=2",
     "fake:?models=broken&fail_every=2&fail_status=500",
+    "fake:?models=refusing&fail_every=1&fail_status=400",
 )
-"""One model each: `quick`, `slow`, and one that answers every second row with an error."""
+"""One model each: `quick`, `slow`, one that answers every second row with an error, and one that answers all so."""
 
 
 @pytest.fixture(scope="module")

@@ -123,3 +123,23 @@ def test_a_loop_over_a_folder_sends_each_file_and_leaves_its_results(yard: Comma
     assert done.code == 0, done.err
     assert ids((yard.home / "a.out").read_bytes()) == ["row-0", "row-1"]
     assert ids((yard.home / "b and c.out").read_bytes()) == ["row-0", "row-1", "row-2"]
+
+
+def test_a_batch_that_was_stopped_for_its_first_rows_ends_with_3_and_a_line_for_each_row(yard: Commands) -> None:
+    done = yard.run(*("submit", "-", "-o", "out.jsonl", "--canary-rows", "2"), stdin=rows(12, model="refusing"))
+
+    assert done.code == 3
+    assert "10 not run" in done.err
+    assert "The first 2 rows that ran all failed alike, with 400" in done.err
+    lines = (yard.home / "out.jsonl").read_bytes()
+    assert ids(lines) == [f"row-{number}" for number in range(12)]
+    batch_id = next(word for word in done.err.split() if word.startswith("batch_"))
+    assert yard.run("batch", "results", batch_id).out.encode() == lines
+    assert "first_rows_failed" in yard.run("batch", "show", batch_id).out
+
+
+def test_without_a_canary_all_rows_run_and_end_it_with_4(yard: Commands) -> None:
+    done = yard.run(*("submit", "-", "--watch", "--json", "--canary-rows", "0"), stdin=rows(12, model="refusing"))
+
+    assert done.code == 4
+    assert done.document["request_counts"] == {"total": 12, "completed": 0, "failed": 12}
