@@ -189,8 +189,7 @@ class TestABatchRunsOn:
         assert claimed.batch.canary_rows == 0
 
     def test_for_the_word_of_a_worker_that_holds_nothing_of_it(self, yard: Yard, bad: str) -> None:
-        one, stranger = machine(yard, "one"), machine(yard, "two")
-        one.claim()
+        stranger = machine(yard)
         stranger.hand_in(bad, {}, first_rows=word())
         stranger.hand_in(bad, {}, first_rows=word(None))
         assert (batch(yard, bad).outcome, batch(yard, bad).canary_over) == (None, False)
