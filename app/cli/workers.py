@@ -23,6 +23,7 @@ NO_LEASE = {
     "nothing": "nothing waits that it could run",
     "load": "its host is busier than the pool's max_load allows",
     "memory": "its host has less memory free than the pool's min_memory_gb",
+    "disk": "it cannot write to its state_dir: free its disk",
     "phase": "it is not ready yet, or not any more",
     "draining": "it finishes what it has and leaves",
     "limit": "a limit of the pool is reached",

@@ -21,6 +21,7 @@ class No(StrEnum):
     PHASE = "phase"
     MEMORY = "memory"
     LOAD = "load"
+    DISK = "disk"
     SLOTS = "slots"
     LIMIT = "limit"
     YIELD = "yield"
@@ -104,6 +105,8 @@ class WorkerView:
     runtimes: tuple[Serving, ...] = field(default=())
     name: str = ""
     pulls: tuple[Pull, ...] = field(default=())
+    disk_full: bool = False
+    """It cannot keep what it finishes until that is stored."""
 
 
 def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
@@ -114,6 +117,7 @@ def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
         (worker.state is WorkerState.SETTING_UP or worker.phase in {Phase.BOOTING, Phase.SETUP}, No.PHASE),
         (pool.min_memory_gb is not None and memory is not None and memory < pool.min_memory_gb, No.MEMORY),
         (pool.max_load is not None and load is not None and load > pool.max_load, No.LOAD),
+        (worker.disk_full, No.DISK),
         (worker.free_slots <= 0, No.SLOTS),
         (worker.unreachable, No.UNREACHABLE),
     )

@@ -21,6 +21,7 @@ _BUSY_WORDS = {
     No.PHASE: "setting up",
     No.MEMORY: "short of memory",
     No.LOAD: "over the load bound",
+    No.DISK: "out of disk",
     No.SLOTS: "busy",
 }
 

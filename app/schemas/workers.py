@@ -87,7 +87,8 @@ class GpuSample(Wire):
 class HostSample(Wire):
     """A worker's host at the moment of a heartbeat (HD-06). Load is the 1-minute average, sizes in bytes.
 
-    `driver` is the version of NVIDIA's driver, `gpu_error` why it tells of no GPU.
+    `driver` is the version of NVIDIA's driver, `gpu_error` why it tells of no GPU. With a `spool_error` the worker's
+    disk takes no more of what it finishes, and it claims nothing until there is room.
     """
 
     load1: float | None = None
@@ -98,6 +99,7 @@ class HostSample(Wire):
     gpus: list[GpuSample] = Field(default_factory=list, max_length=MAX_GPUS)
     driver: str | None = Field(default=None, max_length=200)
     gpu_error: str | None = Field(default=None, max_length=200)
+    spool_error: str | None = Field(default=None, max_length=200)
 
 
 class Hello(Wire):

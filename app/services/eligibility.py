@@ -53,6 +53,7 @@ def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: 
         memory_gb=memory,
         runtimes=servings(worker),
         name=worker.name,
+        disk_full=sample.spool_error is not None,
         pulls=tuple(PullInfo.model_validate(pull).to_domain() for pull in worker.pulls),
     )
 

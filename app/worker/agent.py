@@ -172,6 +172,7 @@ class Agent:
         )
         self._probes = Probes(self._own.runtimes, clock, on_change=self._runtimes_changed)
         self._sender = SpoolSender(self._own.spool, self._own.plane)
+        self._own.spool.on_change = self._spool_changed
         self._loops: list[Loop] = [
             self._heartbeat,
             SelfStop(self._held),
@@ -277,6 +278,12 @@ class Agent:
         self._words.facts_changed()
         self._heartbeat.wake()
 
+    def _spool_changed(self) -> None:
+        self._on_gate()
+        self._heartbeat.wake()
+        self._sender.wake()
+        self._shares.ring()
+
     def _ring(self) -> None:
         self._shares.ring()
 
@@ -294,7 +301,7 @@ class Agent:
 
     @property
     def _takes_work(self) -> bool:
-        return self._gate.has_room and self._own.runtimes.any_alive
+        return self._gate.has_room and self._own.runtimes.any_alive and self._own.spool.error is None
 
     def _on_gate(self) -> None:
         self._door.set(is_open=self._takes_work)

@@ -37,3 +37,8 @@ class Kit:
     row_done: Callable[[], None]
     starved: Callable[[], None]
     told_to_drain: Callable[[], object] = lambda: None
+
+    @property
+    def may_take(self) -> bool:
+        """Whether more work is of use: a runtime is alive, and what it finishes can be kept until it is stored."""
+        return self.runtimes.any_alive and self.spool.error is None

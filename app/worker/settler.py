@@ -123,8 +123,7 @@ class Settler(Loop):
         """Write to the spool; None when the disk is full: what is sent at once needs no spool."""
         try:
             return self._kit.spool.write(kind, body)
-        except OSError as error:
-            log.error("spool.broken", why=str(error))  # noqa: TRY400 - the message says it all, once a hand-in
+        except OSError:
             return None
 
     def _forget(self, item: Spooled | None) -> None:

@@ -196,7 +196,8 @@ class Share:
             if (waiting > wanted // 2 and not self._rows.is_shut) or not self._claims_on:
                 self._parked.wait(LOOK_SECONDS)
                 continue
-            if self._rows.is_shut or self._kit.runtimes.all_broken or len(self._rows) > wanted + MAX_WAITING:
+            full = self._kit.spool.error is not None or len(self._rows) > wanted + MAX_WAITING
+            if full or self._rows.is_shut or self._kit.runtimes.all_broken:
                 if not self._settler.shards():
                     return  # all was given back, or stopped
                 self._rows.pause(LOOK_SECONDS)

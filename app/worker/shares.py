@@ -56,7 +56,7 @@ class Shares:
         """There may be work: look, in a thread of our own."""
         if not self._gate.has_room:
             self._missed = True
-        elif self._kit.runtimes.any_alive:
+        elif self._kit.may_take:
             threading.Thread(target=self.run, name="gpuyard-share", daemon=True).start()
 
     def all(self) -> list[Share]:
@@ -93,7 +93,7 @@ class Shares:
 
     def _begin(self, permit: Permit, batch_id: str | None) -> tuple[Share, Claimed] | None:
         """Claim. Who leaves waits for it: a lease that comes when nobody is there any more would count as lost."""
-        if not self._kit.runtimes.any_alive:
+        if not self._kit.may_take:
             return None
         with self._lock:
             self._claiming += 1

@@ -7,6 +7,7 @@ ended, is an orphan: `send_orphans` sends those, oldest first, under their old l
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +21,9 @@ from app.schemas.claims import FailureReport
 from app.schemas.segments import HandInHeader
 from app.worker.state import write_durably
 
+LEAST_ROOM = 64 * 1024
+"""A disk with less than this is full, however little the next hand-in needs."""
+PROBE = "probe"
 log = structlog.get_logger("gpuyard.worker")
 
 
@@ -39,9 +43,13 @@ class Spooled:
 
 
 class Spool:
-    """The spool directory of one worker. Thread-safe."""
+    """The spool directory of one worker. Thread-safe. `on_change` is called when `error` comes or goes."""
 
     def __init__(self, directory: Path) -> None:
+        self.error: str | None = None
+        """Why the last write failed; a worker whose spool is full takes no work, and `try_again` finds room."""
+        self.on_change: Callable[[], object] = lambda: None
+        self._lacking = 0
         self._directory = directory
         self._names = (f"{time.time_ns():020d}-{count:06d}" for count in itertools.count())
         self._lock = threading.Lock()
@@ -51,11 +59,39 @@ class Spool:
         self._orphans = [Spooled(path, SpoolKind(path.suffix[1:])) for path in sorted(directory.glob("*.*"))]
 
     def write(self, kind: SpoolKind, body: bytes) -> Spooled:
-        """Keep `body` until `remove`."""
+        """Keep `body` until `remove`. Raises OSError when it cannot, which `error` then says."""
         with self._lock:
             path = self._directory / f"{next(self._names)}.{kind}"
-        write_durably(path, body)
+        try:
+            write_durably(path, body)
+        except OSError as error:
+            self._lacking = max(self._lacking, len(body), LEAST_ROOM)
+            self._note(f"{type(error).__name__}: {error}"[:200])
+            raise
         return Spooled(path, kind)
+
+    def try_again(self) -> None:
+        """Look whether what did not fit would fit now."""
+        if self.error is None:
+            return
+        probe = self._directory / PROBE
+        try:
+            write_durably(probe, bytes(self._lacking))
+        except OSError:
+            return
+        probe.unlink(missing_ok=True)
+        self._lacking = 0
+        self._note(None)
+
+    def _note(self, error: str | None) -> None:
+        if (error is None) is (self.error is None):
+            return
+        self.error = error
+        if error is not None:
+            log.error("spool.full", why=error)
+        else:
+            log.info("spool.mended")
+        self.on_change()
 
     def remove(self, item: Spooled) -> None:
         """It is answered."""

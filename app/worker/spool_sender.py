@@ -20,11 +20,13 @@ class SpoolSender(Loop):
         self._plane = plane
 
     def turn(self) -> float:
-        """Send all."""
+        """Send all, and see whether a full disk has room again."""
+        self._spool.try_again()
+        idle = IDLE_SECONDS if self._spool.error is None else RETRY_SECONDS
         if not self._spool.has_orphans:
-            return IDLE_SECONDS
+            return idle
         try:
             self._spool.send_orphans(self._plane, deadline_seconds=0.0)
         except TryLater:
             return RETRY_SECONDS
-        return IDLE_SECONDS
+        return idle

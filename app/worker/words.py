@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from app.domain.workers import Activity, Phase
 from app.schemas.polls import Poll
-from app.schemas.workers import Heartbeat
+from app.schemas.workers import Heartbeat, HostSample
 from app.worker.clock import Clock
 from app.worker.held import HeldLeases, Listing
 from app.worker.opening import Opened
@@ -47,9 +47,14 @@ class Words:
             leases=listing.leases,
             unstarted=listing.unstarted,
             spooled=listing.spooled,
-            sample=self._own.sampler.latest,
+            sample=self._sample(),
             runtimes=self._own.runtimes.infos() if with_facts else None,
         )
+
+    def _sample(self) -> HostSample | None:
+        """The host as it was seen last, and whether its disk takes what is finished."""
+        error, latest = self._own.spool.error, self._own.sampler.latest
+        return latest if error is None else (latest or HostSample()).model_copy(update={"spool_error": error})
 
     def facts_changed(self) -> None:
         """Have the next heartbeat say what the runtimes serve."""

@@ -25,6 +25,7 @@ WRONG = (
     ({"phase": Phase.SETUP}, No.PHASE),
     ({"memory_gb": 9.9}, No.MEMORY),
     ({"load_per_cpu": 1.1}, No.LOAD),
+    ({"disk_full": True}, No.DISK),
     ({"free_slots": 0}, No.SLOTS),
     ({"unreachable": True}, No.UNREACHABLE),
 )
