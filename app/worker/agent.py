@@ -211,7 +211,10 @@ class Agent:
             self._heartbeat.wake()
 
     def drain(self, reason: ByeReason) -> bool:
-        """Leave in good order; returns at once, `join` waits for it. False: it is leaving already."""
+        """Leave in good order; returns at once, `join` waits for it. False: it is leaving already, or never began."""
+        if self.phase is Phase.BOOTING:
+            self._ended.set()  # nothing was built to be drained; a hello under way is given up
+            return False
         self._gate.close()
         begins = not self._ended.is_set() and self._drain.start(reason)
         if begins:
@@ -226,7 +229,8 @@ class Agent:
     def on_shutdown(self) -> None:
         """Celery ends for a reason of its own: leave first."""
         self.drain(ByeReason.SIGNAL)
-        self.join(self._drain.longest_seconds)
+        if not self._ended.is_set():
+            self.join(self._drain.longest_seconds)
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until the agent has ended."""

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from app.domain.workers import ByeReason, Phase
 from app.worker.agent import Agent
+from config.settings import WorkerSettings
 from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, Lose, refusal, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
@@ -172,6 +174,20 @@ class TestDismissal:
         with pytest.raises(SystemExit) as left:
             start_agent()
         assert left.value.code == 1
+
+    def test_at_hello_leaves_nothing_for_a_signal_or_celerys_end_to_do(
+        self, plane: FakeControlPlane, tmp_path: Path
+    ) -> None:
+        plane.next("register", refusal(426))
+        key = SecretStr("gk-test")
+        settings = WorkerSettings(server_url=plane.url, api_key=key, worker_name="gpu-1", state_dir=tmp_path / "state")
+        agent = Agent(settings, [SteeredExecutor()])
+        with pytest.raises(SystemExit):
+            agent.start()
+        agent.on_signal()
+        agent.on_shutdown()
+        assert agent.join(0)
+        assert agent.exit_code == 1
 
 
 _WORKER = """
