@@ -117,12 +117,27 @@ def pace(session: Session, batch_id: str, now: datetime) -> float | None:
 
 
 def shard_errors(session: Session, batch_id: str, limit: int) -> Sequence[tuple[str, int, str | None]]:
-    """Give why shards of a batch failed: code, how many shards, one message."""
+    """Give why rows failed with their shard: code, how many rows it ended, one message.
+
+    A shard that failed and then went well elsewhere ended no row, nor did one end the rows that it had handed in.
+    """
+    handed_in = (
+        select(func.coalesce(func.sum(col(Segment.completed) + col(Segment.failed)), 0))
+        .where(col(Segment.job_id) == col(Job.id))
+        .correlate(Job)
+        .scalar_subquery()
+    )
+    rows = func.sum(col(Job.rows) - handed_in)
     query = (
-        select(Job.error_code, func.count(), func.min(Job.error_message))
-        .where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD, col(Job.error_code).is_not(None))
+        select(Job.error_code, rows, func.min(Job.error_message))
+        .where(
+            col(Job.batch_id) == batch_id,
+            col(Job.kind) == JobKind.SHARD,
+            col(Job.state) == JobState.FAILED,
+            col(Job.error_code).is_not(None),
+        )
         .group_by(col(Job.error_code))
-        .order_by(func.count().desc(), col(Job.error_code))
+        .order_by(rows.desc(), col(Job.error_code))
         .limit(limit)
     )
     return [(str(code), int(count), message) for code, count, message in session.execute(query).all()]

@@ -66,6 +66,35 @@ def why_no_rows(workers: Iterable[tuple[str, Collection[Pull]]], models: Collect
     return _some(found) if found else None
 
 
+def why_held(workers: Iterable[tuple[str, Collection[Serving]]], needs: Collection[Requirement]) -> str | None:
+    """Say which runtimes keep rows waiting that workers, by name and runtimes, hold: all those for some model.
+
+    None while each model that they know has a runtime that takes rows.
+    """
+    held = [(name, runtime) for name, runtimes in workers for runtime in runtimes]
+    ill: dict[tuple[str, str], str] = {}
+    for need, model in ((asked, model) for asked in needs for model in asked.models):
+        fit = [
+            (name, runtime)
+            for name, runtime in held
+            if need.endpoint in runtime.endpoints and runtime.serves(model) and runtime.could_run(need, model)
+        ]
+        if not any(runtime.alive and not runtime.reason for _, runtime in fit):
+            ill |= {(name, runtime.name): _trouble(name, runtime) for name, runtime in fit}
+    return _some(list(ill.values())) if ill else None
+
+
+def _trouble(name: str, runtime: Serving) -> str:
+    """Say what is wrong with a runtime: nobody answers, or one row at a time is tried."""
+    if not runtime.alive:
+        return _down(name, runtime)
+    return f"{runtime.name or runtime.kind} of worker {name}: {runtime.reason[:MAX_REASON]}"
+
+
+def _down(name: str, runtime: Serving) -> str:
+    return f"{runtime.name or runtime.kind} of worker {name} is down{_because(runtime)}"
+
+
 def _fetches(worker: WorkerView, models: Collection[str]) -> bool:
     return any(pull.status is PullStatus.PULLING and pull.model in models for pull in worker.pulls)
 
@@ -132,7 +161,7 @@ def _might_serve(runtime: Serving, model: str) -> bool:
 
 def _with(what: str, down: Sequence[tuple[str, Serving]]) -> str:
     """Name the runtimes that would serve it if they were up."""
-    named = [f"{runtime.name or runtime.kind} of worker {name} is down{_because(runtime)}" for name, runtime in down]
+    named = [_down(name, runtime) for name, runtime in down]
     return f"{what}: {_some(named)}" if named else what
 
 

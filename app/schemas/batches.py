@@ -87,7 +87,7 @@ class BatchUsage(Wire):
 
 
 class TopError(Wire):
-    """Why shards failed, the commonest first."""
+    """Why rows failed with their shard, or lines kept a batch from running; `count` is of these."""
 
     code: str
     count: int
@@ -104,7 +104,8 @@ class Live(Wire):
 class YardView(Wire):
     """What only gpuyard says of a batch.
 
-    `waiting_reason` stands while no worker is on it, or those that are fetch its model first; `live` while one is.
+    `waiting_reason` stands while no worker is on it, or those that are fetch its model first or have no runtime that
+    takes its rows; `live` while a worker is on it.
     """
 
     state: str

@@ -17,7 +17,7 @@ from app.db.tables import Batch, Pool, Worker
 from app.domain.batches import CLAIMABLE, ENDED, BatchState, inner_state, wire_status
 from app.domain.eligibility import PoolRules, WorkerView
 from app.domain.rows import Usage
-from app.domain.waiting import why_cautious, why_no_rows, why_waiting
+from app.domain.waiting import why_cautious, why_held, why_no_rows, why_waiting
 from app.schemas.batches import (
     BatchErrors,
     BatchObject,
@@ -32,7 +32,7 @@ from app.schemas.batches import (
 from app.schemas.wire import UsageCounts
 from app.services import pulls
 from app.services.context import Yard
-from app.services.eligibility import pool_rules, requirements, worker_view
+from app.services.eligibility import pool_rules, requirements, servings, worker_view
 from app.services.moves import outcome_of
 
 TOP_ERRORS = 5
@@ -108,7 +108,7 @@ def _yard_view(
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
     left = batch.total - tally.completed - tally.failed
     on_it = batches_sql.holders(session, batch.id) if runs and workers else []
-    waits = _waiting_reason(session, crew(batch.pool), batch) if runs and not workers else _pulling(batch, on_it, pace)
+    waits = _waiting_reason(session, crew(batch.pool), batch) if runs and not workers else _held_up(batch, on_it, pace)
     if runs and careful is not None and careful.worker is not None:
         waits = why_cautious(careful.number, careful.worker)
     return YardView(
@@ -133,12 +133,11 @@ def _live(batch: Batch, workers: Sequence[Worker]) -> Live:
     return Live(completed=sum(p["completed"] for p in mine), failed=sum(p["failed"] for p in mine))
 
 
-def _pulling(batch: Batch, workers: Sequence[Worker], pace: float | None) -> str | None:
-    """Name the models that keep a batch's workers waiting; while rows are done it is not waiting."""
-    if pace:
-        return None
+def _held_up(batch: Batch, workers: Sequence[Worker], pace: float | None) -> str | None:
+    """Name the models or runtimes that keep a batch's workers waiting; while rows are done it waits for no model."""
     told = ((worker.name, [pull.to_domain() for pull in pulls.of(worker)]) for worker in workers)
-    return why_no_rows(told, batch.models)
+    fetches = None if pace else why_no_rows(told, batch.models)
+    return fetches or why_held(((worker.name, servings(worker)) for worker in workers), requirements(batch).values())
 
 
 class _Crew(NamedTuple):

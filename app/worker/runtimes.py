@@ -76,6 +76,7 @@ class Runtimes:
         self._routes: dict[Hashable, Route] = {}
         self._ways: dict[tuple[Place, ...], Route] = {}
         self._queues: list[Waiting] = []
+        self._troubles = [""] * len(self.places)
 
     # --- what they are
 
@@ -243,10 +244,13 @@ class Runtimes:
             if changed:
                 self._changed()
             self.wake()
+            # Also of rows that fail and are answered again: else a sound runtime is called failing for half a minute.
+            before, self._troubles = self._troubles, [_reason(place.facts, place.breaker) for place in self.places]
+            is_news = self._troubles != before
         for place in changed:
             told = log.error if place.breaker.is_down else log.info
             told("runtime.down" if place.breaker.is_down else "runtime.on_probation", runtime=place.facts.name)
-        return bool(changed)
+        return bool(changed) or is_news
 
     @property
     def next_look_at(self) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.eligibility import PoolRules, Requirement, Serving, WorkerView
 from app.domain.pulls import Pull, PullStatus
-from app.domain.waiting import why_no_rows, why_waiting
+from app.domain.waiting import why_held, why_no_rows, why_waiting
 from app.domain.workers import Phase, WorkerState
 
 CHAT = "/v1/chat/completions"
@@ -139,6 +139,35 @@ def test_parameters_that_no_single_worker_takes_together_are_said_to_be_so() -> 
 def test_a_model_that_is_being_fetched_is_why_no_row_runs(change: dict[str, Any], said: str | None) -> None:
     given: dict[str, Any] = {"number": 1, "runtime": "ollama@here", "model": "m"}
     assert why_no_rows([("gpu-1", [Pull(**(given | change))])], ["m"]) == said
+
+
+WELL = Serving("vllm", frozenset({"m"}), frozenset({CHAT}), name="vllm@there")
+FAILING = replace(WELL, name="vllm@busy", reason="rows fail, one at a time is tried: it answered 503")
+BUSY = "vllm@busy of worker gpu-1: rows fail, one at a time is tried: it answered 503"
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "said"),
+    [
+        ((DOWN,), SAID),
+        ((FAILING,), BUSY),
+        ((DOWN, FAILING), f"{SAID}; {BUSY}"),
+        ((DOWN, WELL), None),
+        ((DOWN, replace(WELL, models=frozenset({"other"}))), SAID),
+        ((replace(DOWN, models=frozenset({"other"})), WELL), None),
+        ((replace(DOWN, unsupported={CHAT: frozenset({"logit_bias"})}), FAILING), BUSY),
+        ((), None),
+    ],
+)
+def test_runtimes_in_trouble_are_why_rows_that_a_worker_holds_do_not_run(
+    runtimes: tuple[Serving, ...], said: str | None
+) -> None:
+    asking = replace(NEED, parameters=(("m", ("logit_bias",)),))
+    assert why_held([("gpu-1", runtimes)], [asking]) == said
+
+
+def test_another_worker_of_the_batch_with_a_sound_runtime_is_enough() -> None:
+    assert why_held([("gpu-1", [DOWN]), ("gpu-2", [WELL])], [NEED]) is None
 
 
 def test_a_worker_that_fetches_the_model_is_no_free_worker() -> None:

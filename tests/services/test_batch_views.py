@@ -4,9 +4,10 @@ from typing import Any
 
 from sqlalchemy import event
 
+from app.schemas.workers import RuntimeInfo
 from app.services import batches
 from app.services.context import Yard
-from tests.yards import USER, machine, validated
+from tests.yards import CHAT, USER, later, machine, validated
 
 
 def test_the_workers_of_a_pool_are_read_once_for_all_of_its_waiting_batches(yard: Yard) -> None:
@@ -25,3 +26,42 @@ def test_the_workers_of_a_pool_are_read_once_for_all_of_its_waiting_batches(yard
     assert {batch.id for batch in listed} == set(made)
     assert all(batch.gpuyard.waiting_reason == "no worker of pool gpu serves model m now" for batch in listed)
     assert sum(" FROM worker " in statement for statement in asked) == 1
+
+
+def test_a_batch_whose_workers_have_no_runtime_that_takes_rows_says_so_also_after_rows_were_done(yard: Yard) -> None:
+    batch_id = validated(yard, rows=2)
+    one = machine(yard, "one")
+    (grant,) = one.claim().grants
+    one.hand_in(batch_id, {grant.lease_id: [0]})
+    later(yard, 1)
+
+    def waits() -> str | None:
+        return batches.retrieve(yard, USER, batch_id).gpuyard.waiting_reason
+
+    assert waits() is None
+    down = RuntimeInfo(name="vllm@here", kind="vllm", alive=False, reason="refused", models=["m"], endpoints=[CHAT])
+    one.beat(grant.lease_id, runtimes=[down])
+    assert waits() == "vllm@here of worker one is down (refused)"
+    one.beat(grant.lease_id, runtimes=[down.model_copy(update={"alive": True, "reason": None})])
+    assert waits() is None
+
+
+def test_why_rows_failed_with_their_shard_counts_the_rows_that_it_ended_and_no_others(yard: Yard) -> None:
+    batch_id = validated(yard, rows=7)  # shards of four rows
+    one = machine(yard, "one", slots=2)
+
+    def errors() -> list[tuple[str, int]]:
+        return [(top.code, top.count) for top in batches.retrieve(yard, USER, batch_id).gpuyard.top_errors]
+
+    first, second = one.claim(want=8).grants
+    one.hand_in(batch_id, {first.lease_id: [0]})
+    one.fail(second.lease_id)
+    assert errors() == []
+    one.beat(first.lease_id)
+    one.fail(first.lease_id)
+    for _ in range(2):
+        again = {grant.first_row: grant for grant in one.claim(want=8).grants}
+        one.fail(again[0].lease_id)
+        if 4 in again:
+            one.finish(batch_id, again[4])
+    assert errors() == [("INTERNAL_ERROR", 3)]

@@ -95,6 +95,22 @@ class TestARuntimeThatIsAway:
         runtime_server("--models", "m", "--port", port(sick))
         assert set(finish(plane, 200).values()) == {None}
 
+    def test_is_told_while_its_rows_fail_and_no_longer(
+        self,
+        plane: FakeControlPlane,
+        start_agent: StartAgent,
+        runtime_server: StartRuntime,
+        until_healed: Callable[..., None],
+    ) -> None:
+        sick = runtime_server("--models", "m", "--fail-every", 1, "--fail-code", 503)
+        plane.give_batch(lines(20), shard_rows=20)
+        start_agent(vllm(sick), row_timeout_seconds=0.6)
+        failing = "rows fail, one at a time is tried: it answered 503"
+        plane.wait(lambda: any(info["reason"] == failing for info in told_of(plane)), 10)
+        until_healed(sick, after=0.0)
+        assert set(finish(plane, 20).values()) == {None}
+        plane.wait(lambda: told_of(plane)[-1]["alive"] and told_of(plane)[-1]["reason"] is None, 10)
+
     @pytest.mark.parametrize("trouble", [("--fail-every", 1, "--fail-code", 503), ("--hang-every", 1)])
     def test_though_its_probe_is_answered_costs_no_row_either(
         self,
