@@ -96,7 +96,6 @@ class FakeControlPlane:
         self.segment_seconds = 0.1
         self.drain = False
         self.reset: str | None = None
-        self.word = threading.Event()
         self.no: str | None = None
         self.hear: Callable[[FirstRows], bool] = lambda _word: False
         self.batch: dict[str, Any] = {}
@@ -255,9 +254,7 @@ class FakeControlPlane:
             span = range(shard["first_row"], shard["first_row"] + shard["rows"])
             done = str(RowSet.of(row for row in self.stored if row in span))
             grants.append({"lease_id": lease_id, "job_id": shard["number"] + 1, "done": done, **shard})
-            rows += shard["rows"]
-            if shard["row_by_row"]:
-                break
+            rows += body["want_rows"] if shard["row_by_row"] else shard["rows"]  # such a one comes alone
         self.claims[body["request_id"]] = {"batch": self.batch, "grants": grants}
         return self.claims[body["request_id"]]
 
@@ -328,11 +325,7 @@ class FakeControlPlane:
     def _progress(self, _call: Call) -> Any:
         return None
 
-    def _model_progress(self, _call: Call) -> Any:
-        return None
-
-    def _bye(self, _call: Call) -> Any:
-        return None
+    _model_progress = _bye = _progress
 
 
 def _route(path: str) -> str:

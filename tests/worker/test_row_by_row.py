@@ -172,11 +172,13 @@ class TestAnOrdinaryShard:
     def test_that_a_beat_called_unstarted_says_a_word_before_its_first_row(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
     ) -> None:
-        listed_and_answered(plane, start_agent)
+        word = threading.Event()
+        plane.next("start-row", Hang(word))
+        called_unstarted(plane, start_agent)
         plane.wait(lambda: plane.called("start-row"))
         plane.wait(lambda: len(plane.called("heartbeat")) >= 4)
         assert runtime.started == []
-        plane.word.set()
+        word.set()
         runtime.let_all()
         plane.wait(lambda: ended(plane))
         assert len(named(plane)) == 1
@@ -187,7 +189,7 @@ class TestAnOrdinaryShard:
     ) -> None:
         plane.timing |= {"renew_seconds": 4.0}
         plane.next("start-row", Answer(200, {"verdict": "stale"}))
-        listed_and_answered(plane, start_agent, hold_word=False)
+        called_unstarted(plane, start_agent)
         plane.wait(lambda: len(plane.called("claim")) > 1)
         assert runtime.started == []
 
@@ -197,7 +199,7 @@ class TestAnOrdinaryShard:
     ) -> None:
         plane.next("start-row", *[trouble] * 1000)
         runtime.let_all()
-        listed_and_answered(plane, start_agent, hold_word=False)
+        called_unstarted(plane, start_agent)
         plane.wait(lambda: ended(plane))
         assert sorted(runtime.started) == [0, 1, 2, 3]
 
@@ -212,12 +214,10 @@ class TestAnOrdinaryShard:
         assert named(plane) == []
 
 
-def listed_and_answered(plane: FakeControlPlane, start_agent: StartAgent, *, hold_word: bool = True) -> None:
+def called_unstarted(plane: FakeControlPlane, start_agent: StartAgent) -> None:
     """Have a worker hold a shard whose rows do not come, until a beat has called it unstarted."""
-    rows_come, plane.word = threading.Event(), threading.Event()
+    rows_come = threading.Event()
     plane.next("content", Hang(rows_come))
-    if hold_word:
-        plane.next("start-row", Hang(plane.word))
     plane.give_batch(list(rows(4)))
     agent = start_agent()
     plane.wait(lambda: plane.called("content"))
