@@ -178,7 +178,8 @@ def gpu_text(gpu: Mapping[str, Any]) -> str:
 
 def runtime_fields(runtime: Mapping[str, Any]) -> dict[str, object]:
     """Give what there is to show of a runtime."""
-    state = "alive" if runtime["alive"] else f"not alive: {runtime.get('reason') or 'no answer'}"
+    reason = runtime.get("reason") or ("" if runtime["alive"] else "no answer")
+    state = ("alive" if runtime["alive"] else "not alive") + (f": {reason}" if reason else "")
     return {
         "runtime": f"{runtime['name']}: {state}",
         "models": ", ".join(runtime["models"]) or "none",
@@ -187,11 +188,12 @@ def runtime_fields(runtime: Mapping[str, Any]) -> dict[str, object]:
 
 
 def runtimes(worker: Mapping[str, Any]) -> str:
-    """Say how many of a worker's runtimes are up, and what is wrong with the first that is not."""
+    """Say how many of a worker's runtimes are up, and what is wrong with the first that is not, or fails."""
     found = worker["runtimes"]
     down = [runtime for runtime in found if not runtime["alive"]]
+    ill = [*down, *(runtime for runtime in found if runtime.get("reason"))]
     up = f"{len(found) - len(down)}/{len(found)} up"
-    return f"{up}, {down[0]['name']}: {down[0].get('reason') or 'no answer'}" if down else up
+    return f"{up}, {ill[0]['name']}: {ill[0].get('reason') or 'no answer'}" if ill else up
 
 
 def pulled(pull: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.workers import gpu_text, pulled, runtimes
+from app.cli.workers import gpu_text, pulled, runtime_fields, runtimes
 
 GIB = 1 << 30
 
@@ -31,8 +31,13 @@ def test_a_runtime_that_is_down_is_named_with_its_reason() -> None:
     up = {"name": "vllm@one", "alive": True, "reason": None}
     down = {"name": "vllm@two", "alive": False, "reason": "no connection"}
     assert runtimes({"runtimes": [up, up]}) == "2/2 up"
+    failing = up | {"reason": "rows fail, one at a time is tried: it answered 503"}
     assert runtimes({"runtimes": [up, down]}) == "1/2 up, vllm@two: no connection"
+    assert runtimes({"runtimes": [failing, down]}) == "1/2 up, vllm@two: no connection"
+    assert runtimes({"runtimes": [up, failing]}) == f"2/2 up, vllm@one: {failing['reason']}"
     assert runtimes({"runtimes": []}) == "0/0 up"
+    assert runtime_fields(failing | {"models": []})["runtime"] == f"vllm@one: alive: {failing['reason']}"
+    assert runtime_fields(down | {"models": [], "reason": None})["runtime"] == "vllm@two: not alive: no answer"
 
 
 @pytest.mark.parametrize(
