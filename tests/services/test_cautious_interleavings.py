@@ -185,3 +185,19 @@ def test_a_cancel_waits_for_a_name_and_takes_no_row_for_guilty(yard: Yard) -> No
     one.dies()
     assert [(job.state, job.rejected) for job in shards(yard, batch_id)] == [("cancelled", [])]
     assert_sound(yard)
+
+
+def test_a_choice_that_came_after_the_look_at_the_shard_stands(yard: Yard) -> None:
+    batch_id = validated(yard, rows=40)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    only(one)
+    only(two)
+    lost(machine(yard, "three")).bye()
+    # The second time that it reads whole jobs is where it locks the shard it has seen.
+    with held(yard.store, two.claim, before="SELECT job.id, job.kind", nth=2) as second:
+        first = doing(one.claim)
+        if yard.store.dialect == "postgresql":
+            assert first.result().no == "yield"
+    assert sorted(len(claim.result().grants) for claim in (first, second)) == [0, 1]
+    assert events(yard, batch_id).count("job.reserved") == 1
+    assert_sound(yard)
