@@ -225,7 +225,8 @@ class Runtimes:
         if what is Came.ANSWER:
             place.answered_at = self.clock()
             if place.breaker.failures or not place.breaker.is_closed:
-                self._answered(place)
+                with self.lock:
+                    self._answered(place)
             return Verdict.KEEP
         with self.lock:
             return self._judge(run, unit, place, what, reply, timeout, is_news=is_news)
@@ -283,8 +284,7 @@ class Runtimes:
         lives = what is Came.SILENCE and place.answered_at > run.began_at and not others_hang
         if what is Came.BREAKDOWN or (lives and breaker.is_closed):
             if run.is_trial:
-                breaker.answered()
-                self.wake()
+                self._answered(place)
         elif is_news:
             self._failed(run, place, _said(reply), min(reply.retry_after, MAX_PEACE_SECONDS))
         if what is Came.REFUSAL and unit.refused_since is None:
@@ -322,16 +322,15 @@ class Runtimes:
             self._changed()
 
     def _answered(self, place: Place) -> None:
-        with self.lock:
-            was_closed, was_down = place.breaker.is_closed, place.breaker.is_down
-            place.breaker.answered()
-            if was_down:
-                self._changed()
-            if not was_closed and place.breaker.is_closed:
+        was_closed, was_down = place.breaker.is_closed, place.breaker.is_down
+        place.breaker.answered()
+        if was_down:
+            self._changed()
+        if not was_closed:
+            if place.breaker.is_closed:
                 log.info("runtime.answers_again", runtime=place.facts.name)
-            if not was_closed:
-                self.on_trouble()
-                self.wake()
+            self.on_trouble()
+            self.wake()
 
     def _knowing(self, row: Row) -> tuple[Place, ...]:
         return tuple(place for place in self.places if _knows(place.facts, row.model, row.endpoint))

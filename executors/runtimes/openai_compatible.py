@@ -53,6 +53,10 @@ class TimeLimit:
         """Do not count this long: the row could not begin."""
         self.ends_at += seconds
 
+    def was_short(self, tried_at: float) -> bool:
+        """Tell a try that had less than half of the row's time: the refusals before it had the rest."""
+        return time.monotonic() - tried_at < self.seconds / 2
+
 
 class OpenAICompatibleExecutor(BaseExecutor):
     """Speaks OpenAI's API to one base URL. Subclasses say what their runtime tells about itself."""
@@ -117,9 +121,10 @@ class OpenAICompatibleExecutor(BaseExecutor):
         `before` comes before each try, and may give an answer that stands for the runtime's.
         """
         retries = Retries()
+        reply: Reply | None = None
         while True:
             cancelled.raise_if_cancelled()
-            request_id = uuid.uuid4()
+            request_id, tried_at = uuid.uuid4(), time.monotonic()
             try:
                 answer = before() or self.client().post(
                     path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled
@@ -131,7 +136,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 retries.after_cut()
                 reply, delay = unavailable(str(error), Blame.UNCLEAR), None
             except DeadlinePassed:
-                return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {limit.seconds:g} s")
+                return _timed_out(reply, retries, limit, tried_at)
             except AnswerTooLarge as error:
                 return _failed(RowErrorCode.INTERNAL_ERROR, str(error))
             except ClientClosed as error:
@@ -193,6 +198,13 @@ def _other_names(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def _failed(code: RowErrorCode, message: str) -> Reply:
     return Reply(error=RowError(code, message))
+
+
+def _timed_out(before: Reply | None, retries: Retries, limit: TimeLimit, tried_at: float) -> Reply:
+    """Make the reply of a row whose time is over; `before` is what its try before the last one brought."""
+    if before is not None and retries.blame is Blame.RUNTIME and limit.was_short(tried_at):
+        return replace(before, blame=Blame.RUNTIME, retry_after=retries.retry_after)
+    return _failed(RowErrorCode.REQUEST_TIMEOUT, f"the runtime gave no answer within {limit.seconds:g} s")
 
 
 def unavailable(message: str, blame: Blame) -> Reply:

@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.rows import Blame, RowErrorCode
 from executors.cancellation import CancelToken, RowCancelled
+from executors.runtimes.openai_compatible import TimeLimit
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run
@@ -172,3 +173,12 @@ def test_a_runtime_that_is_not_there_is_tried_a_few_times_and_blamed(vllm: VLLME
     start = time.monotonic()
     assert run(vllm, chat_row(), timeout=60).blame is Blame.RUNTIME
     assert time.monotonic() - start < 5
+
+
+def test_a_try_that_gets_only_the_rest_of_a_refused_rows_time_is_no_time_out(vllm: VLLMExecutor) -> None:
+    """The worker runs a refused row again with all of its time; one that timed out may be kept as failed."""
+    reply = run(vllm, chat_row(user="status=503;latency_ms=700"), timeout=1.2)
+    assert (reply.status, reply.blame) == (503, Blame.RUNTIME)
+    limit = TimeLimit(2.0)
+    assert limit.was_short(time.monotonic())
+    assert not limit.was_short(time.monotonic() - 1.5)

@@ -199,7 +199,7 @@ class TestARow:
         self, plane: FakeControlPlane, start_agent: StartAgent, runtime_server: StartRuntime
     ) -> None:
         plane.give_batch(lines(40, row_3="status=503", row_4="status=429;times=3"), shard_rows=40)
-        start_agent(vllm(runtime_server("--models", "m", "--latency-ms", 150)), row_timeout_seconds=1.0)
+        start_agent(vllm(runtime_server("--models", "m", "--latency-ms", 150)), row_timeout_seconds=3.0)
         assert {row: said for row, said in finish(plane, 40).items() if said} == {3: 503}
 
     def test_that_kills_its_runtime_fails_alone_and_its_neighbours_do_not(
