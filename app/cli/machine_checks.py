@@ -94,9 +94,8 @@ def _look(settings: ExecutorSettings, *, asked: bool) -> Iterator[Finding]:
     try:
         executors = executor_factory(settings)
     except ExecutorUnavailable as error:
-        # The message says what to do.
         if asked:
-            yield Finding("runtime", "red", str(error), "or name another runtime in GPUYARD_RUNTIME")
+            yield Finding("runtime", "red", str(error), "do what that says, or name another runtime in GPUYARD_RUNTIME")
         else:
             yield Finding("runtime", "warn", str(error), "nothing, unless workers are to run on this machine")
         return
@@ -113,8 +112,8 @@ def _probe(executor: BaseExecutor, *, asked: bool) -> Finding:
         time.sleep(AGAIN_SECONDS)
         facts = executor.probe()
     if not facts.alive:
-        do = "start it, or name its place in GPUYARD_RUNTIME_URL"
-        return Finding("runtime", "red" if asked else "warn", f"{facts.name} does not answer: {facts.reason}", do)
+        do = "start it, or mend GPUYARD_RUNTIME_URL or GPUYARD_RUNTIME_API_KEY"
+        return Finding("runtime", "red" if asked else "warn", f"{facts.name} is not alive: {facts.reason}", do)
     models = ", ".join(model.id for model in facts.models[:5]) + (", …" if len(facts.models) > 5 else "")  # noqa: PLR2004 - what fits a line
     if not facts.models:
         return Finding("runtime", "warn", f"{facts.name} has no model", "give it one (`ollama pull NAME`)")

@@ -185,7 +185,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
         answer = self.client().get(path, deadline=deadline)
         if answer.status != 200:  # noqa: PLR2004 - HTTP: OK
             said = answer.body[:200].decode("utf-8", "replace")
-            hint = " (is the runtime's API key set?)" if answer.status in {401, 403} else ""
+            hint = " (its key belongs into GPUYARD_RUNTIME_API_KEY)" if answer.status in {401, 403} else ""
             raise HttpError(f"GET {path} was answered {answer.status}{hint}: {said}")
         return msgspec.json.decode(answer.body)
 

@@ -11,7 +11,10 @@ from app.cli.connection import Address
 from app.cli.findings import Finding
 from tests.commands import Commands
 from tests.fakes.public_api import FakePublicApi, Says
+from tests.fakes.runtime_process import RuntimeProcess, runtime_server
 from tests.installation import Installation
+
+__all__ = ["runtime_server"]
 
 READY = {"ready": True, "parts": {"database": "ok", "schema": "ok", "blobs": "ok"}, "sweep_age_seconds": {"requeue": 1}}
 WORKER = {"name": "w1", "no_lease": None}
@@ -139,6 +142,18 @@ def test_a_runtime_that_was_asked_for_must_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("GPUYARD_RUNTIME_URL", url)
 
     assert [finding.level for finding in machine_checks.check_runtimes()] == [level]
+
+
+def test_a_runtime_that_wants_a_key_is_said_to_and_where_the_key_belongs(
+    monkeypatch: pytest.MonkeyPatch, runtime_server: Callable[..., RuntimeProcess]
+) -> None:
+    monkeypatch.setenv("GPUYARD_RUNTIME_URL", runtime_server("--api-key", "secret").url)
+    [found] = machine_checks.check_runtimes()
+    assert "is not alive: GET /v1/models was answered 401" in found.text
+    assert "GPUYARD_RUNTIME_API_KEY" in found.text
+    assert "GPUYARD_RUNTIME_API_KEY" in found.do
+    monkeypatch.setenv("GPUYARD_RUNTIME_API_KEY", "secret")
+    assert [finding.level for finding in machine_checks.check_runtimes()] == ["ok"]
 
 
 def test_a_runtime_that_nobody_knows_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
