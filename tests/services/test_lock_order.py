@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from app.db.store import Store
+from app.schemas.segments import FirstRows
 from app.services import presence
 from app.services.context import Yard
 from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue
@@ -113,6 +114,23 @@ def a_cautious_life(yard: Yard) -> None:
     cancel(yard, batch_id)
 
 
+def first_rows(yard: Yard) -> None:
+    """What a batch goes through whose first rows fail: on one worker alike, on both, and each in its own way."""
+    for kinds in (["400", "400"], ["400", "404"], ["400", None]):
+        batch_id = validated(yard, rows=40, canary_rows=2, priority=9)
+        crew = [machine(yard, name) for name in ("left", "right")]
+        grants = [one.claim(want=1).grants[0] for one in crew]
+        for one, grant, kind in zip(crew, grants, kinds, strict=True):
+            word = FirstRows(kind=kind, rows=2, row=grant.first_row)
+            one.hand_in(batch_id, {grant.lease_id: [grant.first_row]}, failed=True, first_rows=word)
+        assert batch(yard, batch_id).outcome == ("failed" if len(set(kinds)) == 1 else None)
+        if len(set(kinds)) > 1:
+            cancel(yard, batch_id)
+        later(yard, 400)
+        lease_expiry.run_once(yard, 100)
+        Controller(yard).works()
+
+
 @pytest.fixture
 def yard(postgres_databases: Databases, tmp_path: Path) -> Iterator[Yard]:
     store = Store(postgres_databases.copy_of(migrate))
@@ -125,6 +143,7 @@ def test_every_transaction_locks_in_one_order(yard: Yard) -> None:
     with watched(yard) as transactions:
         a_whole_life(yard)
         a_cautious_life(yard)
+        first_rows(yard)
     wrong = [tables for tables in transactions if tables != sorted(tables, key=ORDER.index)]
     assert wrong == []
     met = {table for tables in transactions for table in tables}

@@ -186,7 +186,9 @@ class TestTheBoundOfAQueue:
         assert len(queue.take_more(run, 8, lambda _unit: True)) == 2
         assert queue.take() is None
         queue.done(run)
-        assert queue.take() is not None
+        run = queue.take()
+        assert run is not None
+        assert len(queue.take_more(run, 8, lambda _unit: True)) == 2
 
     def test_is_lifted_for_those_who_wait(self) -> None:
         queue = queue_of()
