@@ -25,7 +25,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-vllm lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv test test-50k test-races test-fuzz test-vllm lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -46,6 +46,13 @@ test: $(VENV)/.dev ## run all tests (SQLite and PostgreSQL); PYTEST_ARGS="tests/
 test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of 5,000; prints their figures
 	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \
 		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+
+test-races: $(VENV)/.dev ## a thousand races of threads on each database, and 300 orders of calls (an hour on two cores)
+	GPUYARD_TEST_RUNS=1000 GPUYARD_TEST_RACES=300 $(BIN)/python -m pytest tests/services/test_race_runs.py tests/services/test_races.py
+
+test-fuzz: $(VENV)/.dev ## bad input at length: 300 calls a route, 20,000 input files
+	GPUYARD_TEST_EXAMPLES=300 GPUYARD_TEST_FILES=20000 $(BIN)/python -m pytest tests/api/test_bad_input.py \
+		tests/api/test_bad_bytes.py tests/worker/test_reading_agrees.py --timeout 3600
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## the tests against a real vLLM on the CPU (3.5 GB, once; 8 GB of memory)
 	GPUYARD_TEST_VLLM=$(abspath $(VLLM_VENV)) $(BIN)/python -m pytest -m vllm tests/vllm \

@@ -1,11 +1,12 @@
 """Everything in any order: hypothesis drives the use cases, and the invariants hold after every step.
 
-OPENAI_CONTRACT 1.6, PROTOCOL 1 to 5. GPUYARD_TEST_RACES is the number of runs.
+OPENAI_CONTRACT 1.6, PROTOCOL 1 to 5. GPUYARD_TEST_RACES is the number of runs (and what fails is then made small).
 """
 
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -20,6 +21,7 @@ RUNS = int(os.environ.get("GPUYARD_TEST_RACES", "0"))
 STEPS = 30
 
 
+@pytest.mark.timeout(240 + RUNS * 5)
 def test_any_order_of_calls_keeps_every_promise(databases: Databases, tmp_path: Path) -> None:
     made = 0
 
@@ -34,12 +36,12 @@ def test_any_order_of_calls_keeps_every_promise(databases: Databases, tmp_path: 
     run_state_machine_as_test(
         lambda: Races(make_yard, close),
         settings=settings(
-            max_examples=RUNS or (12 if databases.kind == "sqlite" else 5),
+            max_examples=RUNS or (10 if databases.kind == "sqlite" else 4),
             stateful_step_count=STEPS,
             derandomize=not RUNS,
             database=None,
             deadline=None,
-            phases=[Phase.generate, Phase.shrink],
+            phases=[Phase.generate, Phase.shrink] if RUNS else [Phase.generate],
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         ),
