@@ -14,14 +14,16 @@ import structlog
 
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, RuntimeLoad
-from app.schemas.workers import MAX_ENDPOINTS, MAX_MODEL_NAME, MAX_MODELS, RuntimeInfo
+from app.schemas.workers import RuntimeInfo
 from app.worker.breaker import Breaker
 from app.worker.clock import Clock
 from app.worker.lines import Route
 from app.worker.looks import Looks
-from app.worker.parameters import lacking, refusals, told, unsupported_by, without_parameters
+from app.worker.parameters import lacking, unsupported_by, without_parameters
 from app.worker.permits import Age
 from app.worker.places import Place
+from app.worker.routing import fitting, knowing, refused
+from app.worker.runtime_infos import info, reason
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Came, Evidence, Verdict, came, judge
 from executors.base import BaseExecutor
@@ -134,22 +136,8 @@ class Runtimes:
         return sum(place.executor.refusals for place in self.places)
 
     def infos(self) -> list[RuntimeInfo]:
-        """What the control plane is told. A runtime that is down by its rows is not alive, whatever its probe says."""
-        return [
-            RuntimeInfo(
-                name=facts.name[:200],
-                kind=facts.kind[:64],
-                alive=facts.alive and not breaker.is_down,
-                reason=_reason(facts, breaker)[:500] or None,
-                models=_names(facts),
-                endpoints=list(facts.endpoints)[:MAX_ENDPOINTS],
-                slots=facts.slots,
-                version=facts.version[:100] if facts.version else None,
-                unsupported=told(place.unsupported, facts.endpoints[:MAX_ENDPOINTS]),
-                pulls=place.fetches,
-            )
-            for place, facts, breaker in [(place, place.facts, place.breaker) for place in self.places]
-        ]
+        """What the control plane is told."""
+        return [info(place) for place in self.places]
 
     def close(self) -> None:
         """Let go of all runtimes; rows in flight fail."""
@@ -187,7 +175,7 @@ class Runtimes:
         kind = (row.model, row.endpoint, row.parameters, row.may_drop)
         route = self._routes.get(kind)
         if route is None:
-            places = _fitting(row, self._knowing(row))
+            places = fitting(row, knowing(self.places, row))
             route = self._ways.get(places)
             if route is None:
                 route = self._ways[places] = Route(places)
@@ -204,7 +192,7 @@ class Runtimes:
             return self._unserved(run.unit.row)
         lacks = lacking(run.unit.row, run.place.unsupported)
         if lacks is None:  # since it got its place
-            return _refused(run.unit.row, [run.place])
+            return refused(run.unit.row, [run.place])
         row, dropped = without_parameters(run.unit.row, lacks)
         reply = run.place.executor.execute(row, timeout=timeout, cancelled=cancelled)
         if not isinstance(reply, Reply):  # a third party's executor
@@ -246,7 +234,7 @@ class Runtimes:
                 self._changed()
             self.wake()
             # Also of rows that fail and are answered again: else a sound runtime is called failing for half a minute.
-            before, self._troubles = self._troubles, [_reason(place.facts, place.breaker) for place in self.places]
+            before, self._troubles = self._troubles, [reason(place.facts, place.breaker) for place in self.places]
             is_news = self._troubles != before
         for place in changed:
             told = log.error if place.breaker.is_down else log.info
@@ -310,12 +298,12 @@ class Runtimes:
             unit.refused_since = None  # waiting for a runtime that is down is nobody's time
         return verdict
 
-    def _failed(self, run: Run, place: Place, reason: str, not_before: float) -> None:
+    def _failed(self, run: Run, place: Place, why: str, not_before: float) -> None:
         was_closed = place.breaker.is_closed
         was_down = place.breaker.is_down
-        place.breaker.failed(reason, is_trial=run.is_trial, not_before=not_before)
+        place.breaker.failed(why, is_trial=run.is_trial, not_before=not_before)
         if was_closed and not place.breaker.is_closed:
-            log.warning("runtime.failing", runtime=place.facts.name, why=reason[:500])
+            log.warning("runtime.failing", runtime=place.facts.name, why=why[:500])
         if was_closed or run.is_trial or was_down != place.breaker.is_down:
             self.on_trouble()
         if was_down != place.breaker.is_down:
@@ -332,14 +320,11 @@ class Runtimes:
             self.on_trouble()
             self.wake()
 
-    def _knowing(self, row: Row) -> tuple[Place, ...]:
-        return tuple(place for place in self.places if _knows(place.facts, row.model, row.endpoint))
-
     def _unserved(self, row: Row) -> Reply:
         if not self.all_alive:
             raise RuntimeGone(f"no runtime that is alive serves {row.model}")
-        if knowing := self._knowing(row):
-            return _refused(row, knowing)
+        if places := knowing(self.places, row):
+            return refused(row, places)
         message = f"The model {row.model!r} is not served here any more."
         return Reply(error=RowError(RowErrorCode.MODEL_NOT_FOUND, message))
 
@@ -349,38 +334,5 @@ class Runtimes:
             queue.reroute()
 
 
-def _fitting(row: Row, places: tuple[Place, ...]) -> tuple[Place, ...]:
-    """Choose the runtimes that take all a row asks for; where none of them is up, those that can do with less."""
-    if not row.parameters:
-        return places
-    lacks = {place: lacking(row, place.unsupported) for place in places}
-    whole = tuple(place for place in places if lacks[place] is not None and not lacks[place])
-    if not row.may_drop or any(place.facts.alive and not place.breaker.is_down for place in whole):
-        return whole
-    return tuple(place for place in places if lacks[place] is not None)
-
-
-def _refused(row: Row, places: Sequence[Place]) -> Reply:
-    names = frozenset[str]().union(*(refusals(row, place.unsupported) for place in places))
-    message = f"No runtime of this worker that serves {row.model!r} takes all of this: {', '.join(sorted(names))}"
-    return Reply(error=RowError(RowErrorCode.UNSUPPORTED_PARAMETER, message[:2000]))
-
-
-def _knows(facts: RuntimeFacts, model: str, endpoint: str) -> bool:
-    return endpoint in facts.endpoints and any(model in served.names for served in facts.models)
-
-
-def _reason(facts: RuntimeFacts, breaker: Breaker) -> str:
-    if not facts.alive or breaker.is_closed:
-        return facts.reason
-    return f"degraded: {breaker.reason}" if breaker.is_down else f"rows fail, one at a time is tried: {breaker.reason}"
-
-
 def _said(reply: Reply) -> str:
     return reply.error.message if reply.error is not None else f"it answered {reply.status}"
-
-
-def _names(facts: RuntimeFacts) -> list[str]:
-    """Give what the wire takes of a runtime's models; a runtime that lists more is no reason to fall silent."""
-    names = (name for model in facts.models for name in model.names)
-    return [name for name in names if len(name) <= MAX_MODEL_NAME][:MAX_MODELS]

@@ -109,7 +109,7 @@ def test_a_batch_whose_model_is_there_runs_beside_a_pull(
     waiting = submit(sdk, served, 12, "m")
     runtime.wait(lambda: runtime.pulling)
     assert ended(sdk, served, submit(sdk, served, 12, "here").id).status == "completed"
-    assert shown(served)[1] == [("m", "pulling")]
+    until(lambda: shown(served)[1] == [("m", "pulling")], "the worker says so")
     runtime.step(None)
     assert ended(sdk, served, waiting.id).status == "completed"
 
