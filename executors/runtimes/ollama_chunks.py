@@ -5,6 +5,7 @@
 | was answered with a vector a text | its vector, its share of the tokens |
 | was answered with fewer or more | sent alone: a bare list does not tell which are missing |
 | was refused, broke the runtime or timed out | sent alone: only the bad ones fail |
+| the runtime went away while rows were sent alone | that reply, for those left: each would wait in vain |
 | was refused for what all rows share (key, model), or not taken (busy, no runtime) | that reply |
 """
 
@@ -54,7 +55,8 @@ def _one_by_one(part: Sequence[Embedding], alone: Alone) -> list[Reply]:
     replies: list[Reply] = []
     silent = 0
     for one in part:
-        reply = replies[-1] if silent == _MAX_SILENT else alone(one.row)
+        is_gone = bool(replies) and replies[-1].blame is Blame.RUNTIME
+        reply = replies[-1] if is_gone or silent == _MAX_SILENT else alone(one.row)
         is_silent = reply.error is not None and reply.error.code is RowErrorCode.REQUEST_TIMEOUT
         silent = min(_MAX_SILENT, silent + 1) if is_silent else 0
         replies.append(reply)

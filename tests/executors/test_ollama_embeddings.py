@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from app.domain.rows import Reply, Row, RowErrorCode
+from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode
 from executors.cancellation import CancelToken, RowCancelled
 from executors.fakes import FakeExecutor
+from executors.runtimes.ollama_chunks import embed_in_chunks
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.ollama import CHAT, EMBEDDINGS, Ollama, answer_of, error_of
@@ -186,3 +187,14 @@ def test_a_cancel_ends_a_chunk_and_the_work_on_it(server: Ollama) -> None:
         server.executor.execute_chunk([text_row("{{hang}}"), text_row("b")], timeout=60, cancelled=token)
     timer.join()
     server.process.wait_for(lambda stats: stats["in_flight"] == 0)
+
+
+def test_rows_sent_alone_do_not_each_wait_for_a_runtime_that_has_gone() -> None:
+    rows = [row_of(EMBEDDINGS, model="embed", input=f"text {number}") for number in range(5)]
+    gone = Reply(error=RowError(RowErrorCode.RUNTIME_UNAVAILABLE, "refused"), blame=Blame.RUNTIME)
+    good = Reply(status=200, body=b"{}")
+    alone = iter([good, gone])
+    made = embed_in_chunks(
+        rows, cuts=False, together=lambda _part: Reply(status=400, body=b"{}"), alone=lambda _row: next(alone)
+    )
+    assert made == [good, gone, gone, gone, gone]
