@@ -7,6 +7,7 @@ to decide, which knows how other rows fare (app.worker.verdicts).
 |---|---|---|
 | no connection | 2 times | the runtime |
 | 429, 502, 503, 504 | for 30 s, not before `Retry-After` | the runtime |
+| 401: the key that this worker has for it is wrong, and no row's doing | never | the runtime |
 | 500 | 2 times: three of four runtimes say 500 to a bad request, and vLLM to a dying engine | unclear |
 | the connection was cut while the row ran | never: the row may have killed the runtime | unclear |
 | any other answer, time-out, too large | never | the row |
@@ -63,6 +64,9 @@ class Retries:
             self._note(Blame.UNCLEAR)
             self._answered_500 += 1
             return self._delay() if self._answered_500 <= _MAX_500 else None
+        if status == 401:  # noqa: PLR2004 - HTTP: unauthorized
+            self._note(Blame.RUNTIME)
+            return None
         self.blame = Blame.ROW
         return None
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | an answer, whatever its status | at once | |
 | our own refusal (UNSUPPORTED_PARAMETER) | at once; it says nothing of the runtime | |
-| a refusal (429, 502 to 504, no connection) | after `timeout` of them, others being answered | first, or in a while |
+| a refusal (401, 429, 502-504, no connection) | after `timeout` of them, others being answered | first, or in a while |
 | 500 | the second time | behind the others |
 | cut in mid-row | when it ran alone | behind the others, then alone |
 | no answer in time | when others were answered meanwhile, or the second time | behind the others, then alone |

@@ -195,12 +195,12 @@ def test_a_server_whose_threads_are_all_taken_by_rows_is_busy_not_dead(runtime_s
 
 
 @pytest.mark.parametrize(("server", "said"), [("vllm", "Unauthorized"), ("llama-server", "Invalid API Key")])
-def test_a_wrong_key_fails_rows_with_the_servers_words(
+def test_a_wrong_key_is_the_runtimes_trouble_and_no_rows_and_has_the_servers_words(
     runtime_server: Start, connect: Connect, server: str, said: str
 ) -> None:
     runtime = runtime_server("--like", server, "--api-key", KEY)
     reply = run(connect(runtime, api_key="wrong"), chat_row())
-    assert reply.status == 401
+    assert (reply.status, reply.blame) == (401, Blame.RUNTIME)
     assert f'"message": "{said}"'.encode() in (reply.body or b"")
     assert run(connect(runtime, api_key=KEY), chat_row()).ok
 

@@ -111,7 +111,10 @@ class TestARuntimeThatIsAway:
         assert set(finish(plane, 20).values()) == {None}
         plane.wait(lambda: told_of(plane)[-1]["alive"] and told_of(plane)[-1]["reason"] is None, 10)
 
-    @pytest.mark.parametrize("trouble", [("--fail-every", 1, "--fail-code", 503), ("--hang-every", 1)])
+    @pytest.mark.parametrize(
+        "trouble",
+        [("--fail-every", 1, "--fail-code", 503), ("--fail-every", 1, "--fail-code", 401), ("--hang-every", 1)],
+    )
     def test_though_its_probe_is_answered_costs_no_row_either(
         self,
         plane: FakeControlPlane,
