@@ -11,9 +11,11 @@ import subprocess
 import sysconfig
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -37,11 +39,12 @@ class NoPostgres(Exception):
 class Cluster:
     """One running server. Each xdist process has its own: one takes a second to make, and sharing would take locks."""
 
-    def __init__(self) -> None:
-        """Make and start it.
+    def __init__(self, *, durable: bool = False) -> None:
+        """Make and start it. `durable`: a commit that was answered outlives a crash of the server.
 
         Raises NoPostgres with the server's own words when it cannot.
         """
+        self._options = [*_FAST, *(("synchronous_commit=on",) if durable else ())]
         self._home = Path(tempfile.mkdtemp(prefix="gpuyard-pg-"))
         self._made = 0
         self._server: subprocess.Popen[bytes] | None = None
@@ -51,7 +54,9 @@ class Cluster:
                 nobody = pwd.getpwnam("nobody")
                 self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
                 os.chown(self._home, nobody.pw_uid, nobody.pw_gid)
-            self._start(self._binaries())
+            self._programs = self._binaries()
+            self._make(self._programs)
+            self._start(self._programs)
         except BaseException:
             self.stop()
             raise
@@ -83,7 +88,27 @@ class Cluster:
             self._server.wait(START_SECONDS)
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def _start(self, binaries: Path) -> None:
+    def processes(self) -> list[psutil.Process]:
+        """The server and all that serve its clients."""
+        assert self._server is not None
+        below = psutil.Process(self._server.pid).children(recursive=True)
+        return [process for process in below if process.name().startswith("postgres")]
+
+    def crash(self) -> None:
+        """Kill all of it with -9; `start_again` recovers."""
+        assert self._server is not None
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        if self._server.stdin is not None:
+            self._server.stdin.close()
+        self._server.wait(START_SECONDS)
+
+    def start_again(self) -> None:
+        """Start it on what a crash left."""
+        self._start(self._programs)
+
+    def _make(self, binaries: Path) -> None:
         data = self._home / "data"
         made = subprocess.run(
             [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
@@ -95,9 +120,11 @@ class Cluster:
         )
         if made.returncode:
             raise NoPostgres(f"{binaries}/initdb failed:\n{made.stdout}{made.stderr}")
-        log = self._home / "log"
-        options = [part for option in _FAST for part in ("-c", option)]
-        with log.open("wb") as output:
+
+    def _start(self, binaries: Path) -> None:
+        data, log = self._home / "data", self._home / "log"
+        options = [part for option in self._options for part in ("-c", option)]
+        with log.open("ab") as output:
             self._server = subprocess.Popen(
                 ["/bin/sh", "-c", _KEEPER, "sh", binaries / "postgres", "-D", data, "-k", self._home, *options],
                 cwd=self._home,

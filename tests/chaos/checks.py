@@ -108,10 +108,11 @@ def of_takeovers(found: Sequence[Takeover], form: Form) -> list[Check]:
 def of_processes(resources: Resources, left: Sequence[str], exits: Mapping[str, Sequence[int]]) -> list[Check]:
     """What the run cost its machine, and that nothing of it stays."""
     codes = sorted({code for found in exits.values() for code in found})
-    mib = resources.most_mib_gained
+    files, opener = resources.most_files()
+    mib, grower = resources.most_mib()
     return [
-        _at_most("open files gained by any process", resources.most_files_gained, FILES),
-        Check("MiB gained by any process", f"{mib:.0f}", str(MIB), mib <= MIB),
+        _at_most(f"open files gained by any process (by {opener})", files, FILES),
+        Check(f"MiB gained by any process (by {grower})", f"{mib:.0f}", f"≤ {MIB}", mib <= MIB),
         _equal("exit codes of drained workers", codes, [0] if codes else []),
         _equal("processes left over", len(left), 0),
     ]

@@ -45,13 +45,13 @@ class Resources:
                 use = self.of.setdefault(pid, Use(name, mib, files, mib, files))
                 use.last_mib, use.last_files = mib, files
 
-    @property
-    def most_files_gained(self) -> int:
-        return max((use.last_files - use.first_files for use in self.of.values()), default=0)
+    def most_files(self) -> tuple[int, str]:
+        """The most open files that any process has gained, and which it was."""
+        return max(((use.last_files - use.first_files, use.name) for use in self.of.values()), default=(0, "none"))
 
-    @property
-    def most_mib_gained(self) -> float:
-        return max((use.last_mib - use.first_mib for use in self.of.values()), default=0)
+    def most_mib(self) -> tuple[float, str]:
+        """The same of memory, in MiB."""
+        return max(((use.last_mib - use.first_mib, use.name) for use in self.of.values()), default=(0.0, "none"))
 
 
 def left_over(folder: Path) -> list[str]:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.chaos.forms import LOSSES, OF_WORKERS, Kind
+from tests.chaos.forms import LOSSES, OF_WORKERS, SILENT, Kind
 from tests.chaos.happening import Happened
 
 Event = dict[str, Any]
+RETRY_SECONDS = 5.0
+"""The longest pause between two tries of a call that nobody answers (`app/client/http.py`)."""
 ENDS = {"lease.expired", "lease.released"}
 
 
@@ -23,13 +25,15 @@ class Takeover:
     returned: float | None
     """When the same worker was there again: its first hello after the fault."""
     absent: float
-    """How long the service itself was away in between; its workers' leases last so much longer."""
+    """How long the service itself was away before it was set free; its workers' leases last so much longer."""
+    deaf: float
+    """How long nobody could claim it after that, the API being away, with the pause before workers try again."""
 
     @property
     def waited(self) -> float:
         """What is bounded: from the fault where only silence tells of it, else from when the worker said something."""
-        until = self.freed if self.taken is None else self.taken
-        if self.met.fault.kind in {Kind.DEATH, Kind.FREEZE}:
+        until = (self.freed if self.taken is None else self.taken) - self.deaf
+        if self.met.fault.kind in SILENT:
             return until - self.absent
         return until - (self.freed if self.met.fault.kind is Kind.DRAIN else self.returned or 0)
 
@@ -66,9 +70,17 @@ def takeovers(
                 taken=later[0] - met.at if later else None,
                 returned=hello - met.at if hello is not None else None,
                 absent=absent,
+                deaf=_deaf(happened, event["at"], later[0]) if later else 0,
             )
         )
     return found
+
+
+def _deaf(happened: Sequence[Happened], freed_at: float, taken_at: float) -> float:
+    away = [(met.at, met.over_at or met.at) for met in happened if met.target == "api"]
+    overlaps = [min(over, taken_at) - max(began, freed_at) for began, over in away]
+    found = [overlap for overlap in overlaps if overlap > 0]
+    return sum(found) + RETRY_SECONDS * len(found)
 
 
 def _cause(happened: Sequence[Happened], worker: str, event: Event) -> Happened | None:

@@ -261,10 +261,19 @@ class Yard:
             [*GPUYARD, *arguments], env=env, cwd=self.folder, capture_output=True, text=True, timeout=90, check=False
         )
 
-    def worker(self, name: str, *, pool: str = "gpu", transport: str | None = None, **settings: object) -> Process:
+    def worker(
+        self,
+        name: str,
+        *,
+        pool: str = "gpu",
+        transport: str | None = None,
+        through: Sequence[str] = (),
+        **settings: object,
+    ) -> Process:
         """Start a GPU worker by the command for its transport; `until_present` waits for it.
 
-        One that starts again keeps its transport. A worker without a broker is told of none.
+        One that starts again keeps its transport. A worker without a broker is told of none. `through` is a command
+        that runs commands, such as `env`.
         """
         ours: dict[str, object] = {
             "api_key": self.ready["worker_key"],
@@ -281,7 +290,7 @@ class Yard:
             ours["broker_url"] = ""
         else:
             argv = (*CELERY, "app", "worker", "-Q", pool)
-        worker = self.run(name, *argv, **(ours | settings))
+        worker = self.run(name, *through, *argv, **(ours | settings))
         self.workers[name] = worker
         return worker
 
