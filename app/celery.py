@@ -19,7 +19,7 @@ from app.celery_base import (
     process_name,
     settings_for_celery,
 )
-from app.worker import current
+from app.worker import current, signals
 from app.worker.bootstep import AgentStep
 from config.logging import configure
 from config.settings import CelerySettings, WorkerSettings, load
@@ -61,6 +61,7 @@ class GpuWorker(QuietWorker):
 
         agent = current.install(Agent(settings))
         agent.start()
+        signals.take_over(agent.on_signal, agent.on_shutdown)
         node = f"{agent.name}@{platform.node()}" if hostname in (None, _default_node()) else hostname
         super().__init__(app=app, hostname=node, queues=queues, **options)
 

@@ -24,7 +24,6 @@ class AgentStep(bootsteps.StartStopStep):
         """Attach the agent."""
         agent = current.agent()
         agent.attach(parent, signals.end_celery)
-        signals.take_over(agent.on_signal, agent.on_shutdown)
         celery_consumer.broker_away.connect(_tell(agent.broker_away), weak=False, dispatch_uid="gpuyard-away")
         celery_consumer.broker_back.connect(_tell(agent.broker_back), weak=False, dispatch_uid="gpuyard-back")
 

@@ -12,10 +12,11 @@ from app.worker.watchdog import EXIT_SECONDS, watchdog
 
 
 def take_over(on_signal: Callable[[], None], on_shutdown: Callable[[], None]) -> None:
-    """Have SIGTERM, SIGINT and SIGQUIT call `on_signal` once Celery has set up its own handlers.
+    """Have SIGTERM, SIGINT and SIGQUIT call `on_signal`, from now on and again once Celery has set up its own handlers.
 
-    `on_shutdown` is called when Celery ends for a reason of its own (a remote `shutdown`, a signal before it was
-    ready), after its threads are idle and before the process ends; it may take its time.
+    Called as soon as there is an agent that may hold leases, which is before Celery starts: until then a signal just
+    ends the process. `on_shutdown` is called when Celery ends for a reason of its own (a remote `shutdown`), after its
+    threads are idle and before the process ends; it may take its time.
     """
 
     def install(**_: object) -> None:
@@ -32,6 +33,7 @@ def take_over(on_signal: Callable[[], None], on_shutdown: Callable[[], None]) ->
     def end(**_: object) -> None:
         on_shutdown()
 
+    install()
     celery_signals.worker_ready.connect(install, weak=False, dispatch_uid="gpuyard-signals")
     celery_signals.worker_shutting_down.connect(call, weak=False, dispatch_uid="gpuyard-shutting-down")
     celery_signals.worker_shutdown.connect(end, weak=False, dispatch_uid="gpuyard-shutdown")

@@ -1,4 +1,4 @@
-"""Beat and the control worker are away for good: the API process does what they did."""
+"""Parts that are missing: beat and the control worker for good, and a worker that is told to go while it starts."""
 
 import os
 import signal
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.rows import assert_each_row_once, marked
-from tests.e2e.yard import Yard
+from tests.e2e.yard import Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROWS = 600
+TRIES = 5
 
 
 @pytest.fixture
@@ -40,3 +41,19 @@ def test_a_batch_is_validated_taken_over_and_finished_without_beat_and_control_w
         assert "lease.expired" in {event["type"] for event in yard.events(batch.id)}
     finally:
         up.send_signal(signal.SIGCONT)
+
+
+def test_a_worker_that_is_told_to_stop_before_celery_is_ready_drains_as_any_other(yard: Yard) -> None:
+    """It may hold leases from its first heartbeat on, and Celery takes a moment more until it listens."""
+    for _ in range(TRIES):
+        worker = yard.worker("early")
+        worker.until_it_says("worker.ready")
+        worker.send(signal.SIGTERM)
+        code = until(lambda: None if worker.exit_code is None else (worker.exit_code,), "it ends")  # noqa: B023 - now
+        log = worker.log.read_text()
+        assert code == (0,), log
+        assert yard.http.get("/v1/workers/early").json()["state"] == "gone", log
+        if "ready. " not in log.replace("worker.ready ", ""):
+            return  # the signal was early enough to show it
+        worker.log.unlink()
+    pytest.fail("no signal came before Celery was ready")
