@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
-from app.domain.rows import Reply, Row, RowError, RowErrorCode, Usage
+from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode, Usage
 from executors.asked import PEEKS, Peek
 from executors.error_bodies import SHOWN_CHARACTERS, in_openais_shape, shown, status_inside
 from executors.http_wire import Answer
@@ -39,7 +39,8 @@ def reply_of(answer: Answer, *, request_id: str, row: Row | None = None) -> Repl
     """Read an answer. `request_id` is ours, and stands unless the runtime tells its own.
 
     4xx, 5xx: the runtime's status and body. 2xx: its JSON object; with an `error` inside it is a failure with that
-    error's code. Anything else, and what is no answer to what `row` asked, is INTERNAL_ERROR.
+    error's code. What the runtime broke off is RUNTIME_UNAVAILABLE and blames nobody. Anything else, and what is no
+    answer to what `row` asked, is INTERNAL_ERROR.
     """
     request_id = answer.headers.get("x-request-id") or request_id
     if answer.status >= 400:  # noqa: PLR2004 - HTTP: client and server errors
@@ -53,6 +54,10 @@ def reply_of(answer: Answer, *, request_id: str, row: Row | None = None) -> Repl
         return _no_object(answer, request_id)
     if status := _failed_inside(peeked):
         return _failure(status, body, request_id)
+    if peeked.was_broken_off:
+        # Not the row's doing, and no whole answer: as if the connection had been cut (B-14).
+        error = RowError(RowErrorCode.RUNTIME_UNAVAILABLE, 'the runtime broke the row off (finish_reason "abort")')
+        return Reply(error=error, request_id=request_id, blame=Blame.UNCLEAR)
     if row is not None and (fault := peeked.fault(row)):
         return _broken(fault, request_id)
     usage = Usage() if isinstance(peeked.usage, msgspec.UnsetType) else usage_of(bytes(peeked.usage))

@@ -13,6 +13,7 @@ from app.domain.rows import Row
 from executors.usage import usage_of
 
 _NUMBER = frozenset(b"-0123456789")
+_DROPPED = "abort"
 _NOT_DONE = frozenset({"queued", "in_progress"})
 
 
@@ -24,6 +25,7 @@ class Choice(msgspec.Struct):
     """One element of `choices`."""
 
     logprobs: Raw | UnsetType = UNSET
+    finish_reason: Any = None
 
 
 class Vector(msgspec.Struct):
@@ -39,6 +41,11 @@ class Peek(msgspec.Struct):
     error: Raw | UnsetType = UNSET
     model: Any = None
 
+    @property
+    def was_broken_off(self) -> bool:
+        """Whether the runtime ended the work by itself and answered what it had until then."""
+        return False
+
     def fault(self, row: Row) -> str | None:  # noqa: ARG002 - the endpoints' own answers say more
         """Say in what this is no answer to `row`, None where it is one."""
         return None
@@ -48,6 +55,11 @@ class Choices(Peek):
     """An answer of chat or completions."""
 
     choices: list[Choice] | UnsetType = UNSET
+
+    @property
+    def was_broken_off(self) -> bool:
+        """Whether a choice says so: vLLM and SGLang answer 200 and "abort" for rows they drop when they are stopped."""
+        return not isinstance(self.choices, UnsetType) and any(one.finish_reason == _DROPPED for one in self.choices)
 
     def fault(self, row: Row) -> str | None:
         """Each prompt must have `n` choices, and logprobs where they were asked for."""

@@ -81,6 +81,16 @@ def test_the_runtime_gave_no_answer_of_the_api(
     assert mock.stats()["requests"] == requests
 
 
+def test_what_the_runtime_broke_off_is_no_answer_and_the_row_may_run_again(vllm: VLLMExecutor) -> None:
+    half = '{"choices":[{"message":{"content":"ha"},"finish_reason":"abort"}],"usage":{"completion_tokens":1}}'
+    reply = run(vllm, chat_row(user="raw=" + half))
+    assert (reply.status, reply.body, reply.blame) == (None, None, Blame.UNCLEAR)
+    assert reply.error is not None
+    assert reply.error.code is RowErrorCode.RUNTIME_UNAVAILABLE
+    whole = half.replace("abort", "length")
+    assert run(vllm, chat_row(user="raw=" + whole)).ok
+
+
 def test_text_with_an_error_status_becomes_an_error_of_openais_shape(vllm: VLLMExecutor) -> None:
     reply = run(vllm, chat_row(user="status=403;raw=<h1>No\\n</h1>;type=text/html"))
     assert json.loads(reply.body or b"")["error"] == {

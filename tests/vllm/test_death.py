@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from app.domain.rows import RowErrorCode
+from app.domain.rows import Blame, RowErrorCode
 from executors.runtimes.vllm import VLLMExecutor
 from tests.executors.running import chat_row, run
 from tests.vllm.engine import MODEL, VllmServer, executor_for
@@ -56,9 +56,13 @@ def test_rows_in_flight_when_it_ends_are_done_by_the_next_one(
         running = [pool.submit(run, before_it, row, timeout=300) for row in rows]
         mortal.wait_for_load(running=ROWS)
         (mortal.terminate if number == signal.SIGTERM else mortal.kill)()
+        first = [row.result(300) for row in running]
         mortal.start()
-        replies = [row.result(300) for row in running]
-    assert [(reply.status, reply.error) for reply in replies] == [(200, None)] * ROWS
+        # What a worker does with a row whose reply does not blame it.
+        again = [pool.submit(run, before_it, row, timeout=300) for row in rows]
+        second = [row.result(300) for row in again]
+    assert [reply for reply in first if reply.blame is Blame.ROW] == []
+    assert [(reply.status, reply.usage.output_tokens) for reply in second] == [(200, 1000)] * ROWS
 
 
 def test_the_group_ends_as_a_whole(mortal: VllmServer) -> None:
