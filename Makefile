@@ -25,7 +25,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-races test-fuzz test-vllm lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -42,6 +42,9 @@ venv: $(VENV)/.dev ## make .venv with all that development needs
 
 test: $(VENV)/.dev ## run all tests (SQLite and PostgreSQL); PYTEST_ARGS="tests/domain -x" narrows
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-long: $(VENV)/.dev ## the second forms of the slow tests: fleets without a broker, the kill test on PostgreSQL
+	$(BIN)/python -m pytest -m long tests
 
 test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of 5,000; prints their figures
 	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \

@@ -13,6 +13,17 @@ from tests.sockets import close_by_room
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the second forms of slow tests, unless `-m` or a test's own id asks for them: all take an hour."""
+    if "long" in config.getoption("markexpr") or any("::" in name for name in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Close sockets before any fixture of the test is made."""
     close_by_room(item)

@@ -15,7 +15,7 @@ SEED = 5
 log = logging.getLogger("figures")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])])
 def database_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """None: the yard's own SQLite file."""
     if request.param == "sqlite":

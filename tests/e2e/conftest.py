@@ -60,7 +60,11 @@ class Fleet(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=["celery-sqlite", "http-sqlite", pytest.param("mixed-postgres", marks=pytest.mark.postgres)],
+    params=[
+        "celery-sqlite",
+        pytest.param("http-sqlite", marks=pytest.mark.long),
+        pytest.param("mixed-postgres", marks=pytest.mark.postgres),
+    ],
 )
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """Each transport alone and both in one pool; on a database for one yard."""

@@ -285,7 +285,7 @@ STATES: dict[str, str] = {
     "overload of a bounded queue": "test_a_full_queue_is_waited_for",
     "overload without a bound": "test_a_server_without_a_bound_is_sent_each_row_once",
     "few HTTP threads": "test_a_server_whose_threads_are_all_taken_by_rows_is_busy_not_dead",
-    "a wrong key": "test_a_wrong_key_fails_rows_with_the_servers_words",
+    "a wrong key": "test_a_wrong_key_is_the_runtimes_trouble_and_no_rows_and_has_the_servers_words",
     "no keys": "test_a_server_without_keys_takes_any",
     "request ids and content types": "test_rows_carry_an_id_and_a_type_that_every_server_takes",
     "told to stop: vLLM": "test_vllm_that_is_told_to_stop_answers_500_and_its_row_is_not_lost",

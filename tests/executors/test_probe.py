@@ -52,7 +52,7 @@ def test_a_server_that_never_tells_its_routes_is_taken_to_have_all(
 def test_a_wrong_key_is_named(runtime_server: Callable[..., RuntimeProcess]) -> None:
     runtime = runtime_server("--api-key", "right")
     executor = VLLMExecutor(ExecutorSettings(api_key="wrong"), runtime.url)
-    assert "API key" in executor.probe().reason
+    assert "GPUYARD_RUNTIME_API_KEY" in executor.probe().reason
     executor.close()
 
 
