@@ -89,9 +89,11 @@ def test_kill_9_of_the_worker_leaves_no_model_behind(*, loaded: bool) -> None:
 
 @needs_model
 def test_close_ends_the_child(local: LocalExecutor) -> None:
-    child = max(children_of(os.getpid()), key=psutil.Process.create_time)  # other tests' models may run beside it
+    assert local._child is not None
+    own = local._child._process.pid  # that of another test may still be ending
+    assert own in {child.pid for child in children_of(os.getpid())}
     local.close()
-    wait_for_end(child.pid)
+    wait_for_end(own)
 
 
 @needs_model
