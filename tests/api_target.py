@@ -8,6 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 import requests
+from hypothesis import HealthCheck, Phase, settings
 
 from app.domain.workers import Transport
 from app.schemas.claims import ClaimRequest
@@ -21,6 +22,18 @@ from tests.databases import PostgresDatabases, SqliteDatabases
 from tests.hands import hello
 from tests.migrated import migrate
 from tests.served import ADMIN_KEY, rows
+
+
+def bounded(examples: int) -> settings:
+    """The same so many examples in every run; one that fails is made small."""
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 @dataclass

@@ -11,16 +11,17 @@ from tests.databases import Databases, PostgresDatabases, SqliteDatabases
 from tests.migrated import migrate
 from tests.sockets import close_by_room
 
+LEFT_OUT = ("long", "vllm")
 
-@pytest.hookimpl(tryfirst=True)
+
+@pytest.hookimpl(trylast=True)  # folders mark their tests first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the second forms of slow tests, unless `-m` or a test's own id asks for them: all take an hour."""
-    if "long" in config.getoption("markexpr") or any("::" in name for name in config.args):
-        return
-    left_out = [item for item in items if item.get_closest_marker("long")]
+    """Leave out what takes long or needs a real vLLM, unless `-m` asks for it."""
+    unasked = [mark for mark in LEFT_OUT if mark not in config.getoption("markexpr")]
+    left_out = {item for item in items if any(item.get_closest_marker(mark) for mark in unasked)}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -39,6 +39,7 @@ from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, HostSamp
 from app.services import batches, blobs, claims, control, files, handins, leases, presence, row_starts, stops, workers
 from app.services.context import Bells, Caller, Limits, Silence, Yard
 from app.services.files import Upload
+from app.sweeps import lease_expiry
 from tests.soundness import assert_sound as assert_sound  # noqa: PLC0414 - where every test of the yard finds it
 
 CHAT = "/v1/chat/completions"
@@ -109,6 +110,11 @@ def validated(yard: Yard, rows: int = 4, **wanted: Any) -> str:
     Controller(yard).works()
     assert batch(yard, batch_id).state == "validated"
     return batch_id
+
+
+def expire(yard: Yard) -> int:
+    """A pass of the sweep that ends leases; gives how many it ended."""
+    return lease_expiry.run_once(yard, 100)["ended"]
 
 
 def cancel(yard: Yard, batch_id: str) -> None:

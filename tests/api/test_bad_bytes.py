@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.access import ACCESS
@@ -19,19 +19,12 @@ from app.domain.outputs import output_line
 from app.domain.rows import Reply
 from app.schemas.handins import write_line
 from app.schemas.segments import End, HandInHeader, Part
-from tests.api_target import Target
+from tests.api_target import Target, bounded
 from tests.served import rows
 
 EXAMPLES = int(os.environ.get("GPUYARD_TEST_EXAMPLES", "60"))
 ANSWER_SECONDS = 20.0
-fuzzed = settings(
-    max_examples=EXAMPLES,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.generate, Phase.shrink],
-    suppress_health_check=list(HealthCheck),
-)
+fuzzed = bounded(EXAMPLES)
 BODIES: tuple[bytes, ...] = (
     *(b"", b"\x00", b"\xff\xfe", b"null", b"[]", b'"x"', b"1", b"{", b"{}", b"[" * 100_000, b'{"a":' * 100_000),
     *(b"9" * 5000, b'{"a":NaN}', b'{"a":1e999}', b'{"a":"\\ud83d"}', b'{"a":"\\u0000"}', b"\xef\xbb\xbf{}", b"{}x"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from app.api.main import create_app
 from config.settings import ServerSettings
-from tests.api_target import Target
+from tests.api_target import Target, bounded
 
 EXAMPLES = int(os.environ.get("GPUYARD_TEST_EXAMPLES", "12"))
 ANSWER_SECONDS = 15.0
@@ -64,14 +64,7 @@ def test_no_call_is_a_bug_of_ours(target: Target, label: str) -> None:
     operation = OPERATIONS[label]
     cases = st.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode])
 
-    @settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
+    @bounded(EXAMPLES)
     @given(cases, st.sampled_from(sorted(target.keys)), st.booleans())
     def ask(case: Any, key: str, is_known: bool) -> None:
         if is_known:

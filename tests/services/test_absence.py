@@ -4,13 +4,9 @@ from sqlalchemy import text
 
 from app.services import presence
 from app.services.context import Yard
-from app.sweeps import heartbeat_sweeper, lease_expiry
+from app.sweeps import heartbeat_sweeper
 from tests.interleaving import doing
-from tests.yards import cancel, events, later, lease, machine, states, validated, worker
-
-
-def expire(yard: Yard) -> int:
-    return lease_expiry.run_once(yard, 100)["ended"]
+from tests.yards import cancel, events, expire, later, lease, machine, states, validated, worker
 
 
 def test_nothing_expires_while_nobody_could_hear_a_heartbeat(yard: Yard) -> None:

@@ -1,23 +1,18 @@
 """A shard that loses its workers: from the third loss it runs alone and row by row, and costs one row (R-04)."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from app.db.tables import Pool
 from app.domain.errors import BadRequest, Conflict
-from app.schemas.claims import Grant
-from app.services import claims
 from app.services.context import Yard
-from app.sweeps import lease_expiry
-from tests.losses import lost, only
+from tests.losses import has_work, lost, no_of, numbers, only
 from tests.yards import (
     Controller,
-    Machine,
     assert_sound,
     batch,
     cancel,
     events,
+    expire,
     later,
     lease,
     machine,
@@ -25,27 +20,7 @@ from tests.yards import (
     shards,
     states,
     validated,
-    worker,
 )
-
-
-def has_work(yard: Yard, one: Machine) -> bool:
-    with yard.store.read() as session:
-        return claims.has_work(session, yard, worker(yard, one.id), yard.store.now(session))
-
-
-def no_of(one: Machine, running: str | None = None) -> str | None:
-    answer = one.claim(running=running)
-    assert answer.grants == []
-    return answer.no
-
-
-def expire(yard: Yard) -> None:
-    lease_expiry.run_once(yard, 100)
-
-
-def numbers(found: Sequence[Grant]) -> list[int]:
-    return [grant.number for grant in found]
 
 
 class TestFromTheThirdLoss:

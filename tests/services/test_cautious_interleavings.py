@@ -1,14 +1,15 @@
 """PROTOCOL 5, cautious shards: two transactions that meet, each order forced (tests.interleaving)."""
 
 from app.services.context import Yard
-from app.sweeps import lease_expiry
 from tests.interleaving import doing, held
 from tests.losses import lost, only
 from tests.yards import (
+    Machine,
     assert_sound,
     batch,
     cancel,
     events,
+    expire,
     later,
     lease,
     machine,
@@ -18,8 +19,14 @@ from tests.yards import (
 )
 
 
-def expire(yard: Yard) -> int:
-    return lease_expiry.run_once(yard, 100)["ended"]
+def two_are_busy(yard: Yard) -> tuple[str, Machine, Machine]:
+    """A batch with a cautious shard, and two workers that each hold another shard of it."""
+    batch_id = validated(yard, rows=40)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    only(one)
+    only(two)
+    lost(machine(yard, "three")).bye()
+    return batch_id, one, two
 
 
 def test_a_name_that_comes_first_is_the_row_that_is_lost(yard: Yard) -> None:
@@ -109,11 +116,7 @@ def test_two_idle_workers_never_get_one_cautious_shard(yard: Yard) -> None:
 
 
 def test_two_busy_workers_are_never_both_chosen(yard: Yard) -> None:
-    batch_id = validated(yard, rows=40)
-    one, two = machine(yard, "one"), machine(yard, "two")
-    only(one)
-    only(two)
-    lost(machine(yard, "three")).bye()
+    batch_id, one, two = two_are_busy(yard)
     with held(yard.store, one.claim, at_commit_after="UPDATE job") as first:
         second = doing(two.claim)
         if yard.store.dialect == "postgresql":
@@ -188,11 +191,7 @@ def test_a_cancel_waits_for_a_name_and_takes_no_row_for_guilty(yard: Yard) -> No
 
 
 def test_a_choice_that_came_after_the_look_at_the_shard_stands(yard: Yard) -> None:
-    batch_id = validated(yard, rows=40)
-    one, two = machine(yard, "one"), machine(yard, "two")
-    only(one)
-    only(two)
-    lost(machine(yard, "three")).bye()
+    batch_id, one, two = two_are_busy(yard)
     # The second time that it reads whole jobs is where it locks the shard it has seen.
     with held(yard.store, two.claim, before="SELECT job.id, job.kind", nth=2) as second:
         first = doing(one.claim)

@@ -1,16 +1,12 @@
 """Who runs a cautious shard, who makes room for it, and what of that is told (PROTOCOL 5)."""
 
-from collections.abc import Sequence
-
 import pytest
 
-from app.schemas.claims import Grant
-from app.services import batches, claims, polls, rings
+from app.services import batches, polls, rings
 from app.services.context import Yard
-from tests.losses import lost, only
+from tests.losses import has_work, lost, no_of, numbers, only
 from tests.yards import (
     USER,
-    Machine,
     assert_sound,
     batch,
     events,
@@ -19,23 +15,7 @@ from tests.yards import (
     machine,
     shards,
     validated,
-    worker,
 )
-
-
-def has_work(yard: Yard, one: Machine) -> bool:
-    with yard.store.read() as session:
-        return claims.has_work(session, yard, worker(yard, one.id), yard.store.now(session))
-
-
-def no_of(one: Machine, running: str | None = None) -> str | None:
-    answer = one.claim(running=running)
-    assert answer.grants == []
-    return answer.no
-
-
-def numbers(found: Sequence[Grant]) -> list[int]:
-    return [grant.number for grant in found]
 
 
 class TestWhoRunsIt:

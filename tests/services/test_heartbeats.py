@@ -10,12 +10,12 @@ from app.domain.workers import Phase
 from app.schemas.workers import Hello
 from app.services import workers
 from app.services.context import Caller, Yard
-from app.sweeps import lease_expiry
 from tests.yards import (
     Machine,
     assert_sound,
     batch,
     events,
+    expire,
     later,
     lease,
     machine,
@@ -30,10 +30,6 @@ def refusal(call: Callable[[], object]) -> str | None:
     with pytest.raises(Refusal) as refused:
         call()
     return refused.value.code
-
-
-def expire(yard: Yard) -> int:
-    return lease_expiry.run_once(yard, 100)["ended"]
 
 
 def grants_of(one: Machine, count: int) -> list[int]:

@@ -9,7 +9,7 @@ from app.db.store import Store
 from app.domain.errors import Refusal
 from app.services import presence
 from app.services.context import Yard
-from app.sweeps import batch_expiry, lease_expiry
+from app.sweeps import batch_expiry
 from tests.databases import Databases
 from tests.interleaving import Doer, doing, held
 from tests.migrated import migrate
@@ -21,6 +21,7 @@ from tests.yards import (
     cancel,
     created,
     events,
+    expire,
     later,
     lease,
     machine,
@@ -29,10 +30,6 @@ from tests.yards import (
     states,
     validated,
 )
-
-
-def expire(yard: Yard) -> int:
-    return lease_expiry.run_once(yard, 100)["ended"]
 
 
 def test_two_last_reports_make_one_finalizing_job(yard: Yard) -> None:

@@ -4,13 +4,14 @@ import pytest
 
 from app.services import worker_views
 from app.services.context import Yard
-from app.sweeps import heartbeat_sweeper, lease_expiry
+from app.sweeps import heartbeat_sweeper
 from tests.yards import (
     USER,
     Machine,
     assert_sound,
     batch,
     events,
+    expire,
     later,
     lease,
     machine,
@@ -19,10 +20,6 @@ from tests.yards import (
     validated,
     worker,
 )
-
-
-def expire(yard: Yard) -> int:
-    return lease_expiry.run_once(yard, 100)["ended"]
 
 
 def seen(yard: Yard, one: Machine) -> tuple[str, int]:

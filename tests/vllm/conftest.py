@@ -19,15 +19,12 @@ for chatty in ("httpx", "httpx2"):  # figures are logged, and a line a request w
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what lies here, allow for an engine that loads first, and leave it out unless `-m` asks for it."""
-    ours = [item for item in items if HERE in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.vllm)
-        item.add_marker(pytest.mark.timeout(600))
-    if pytest.mark.vllm.name not in config.getoption("markexpr"):
-        config.hook.pytest_deselected(items=ours)
-        items[:] = [item for item in items if HERE not in item.path.parents]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies here, and allow for an engine that loads first."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.vllm)
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")
