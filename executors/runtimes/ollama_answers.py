@@ -1,7 +1,7 @@
 """Ollama's native answers as OpenAI's: what chat, completions and embeddings share."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -61,19 +61,42 @@ def native_reply(answer: Answer, *, request_id: str) -> Reply:
     return replace(reply, body=ascii_json({"error": error}))
 
 
-def answered(content: dict[str, Any], ended: Ended, *, request_id: str) -> Reply:
-    """Make the reply of an answered row, with its usage inside and beside."""
+class Head(NamedTuple):
+    """What stands above the choice of an answer. `created` is in Unix seconds."""
+
+    id_prefix: str
+    kind: str
+    model: str
+    request_id: str
+    created: int
+
+
+def says_something(text: msgspec.Raw) -> bool:
+    """Tell whether a text that may be left out is there."""
+    return bytes(text) not in {b'""', b"null"}
+
+
+def answered(head: Head, choice: dict[str, Any], ended: Ended) -> Reply:
+    """Make the reply of an answered row of chat or completions, with its usage inside and beside."""
     usage = Usage(
         input_tokens=ended.prompt_eval_count,
         output_tokens=ended.eval_count,
         total_tokens=ended.prompt_eval_count + ended.eval_count,
     )
-    content["usage"] = {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
+    content = {
+        "id": f"{head.id_prefix}-{head.request_id}",
+        "object": head.kind,
+        "created": head.created,
+        "model": head.model,
+        "system_fingerprint": FINGERPRINT,
+        "choices": [choice],
+        "usage": {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": usage.total_tokens,
+        },
     }
-    return Reply(status=200, body=ascii_json(content), request_id=request_id, usage=usage)
+    return Reply(status=200, body=ascii_json(content), request_id=head.request_id, usage=usage)
 
 
 def broken(message: str, *, request_id: str) -> Reply:

@@ -6,7 +6,7 @@ import msgspec
 
 from app.domain.parameter_table import CHAT
 from app.domain.rows import Reply
-from executors.runtimes.ollama_answers import EMPTY, FINGERPRINT, Ended, Logprob, Token, answered, broken
+from executors.runtimes.ollama_answers import EMPTY, Ended, Head, Logprob, Token, answered, broken, says_something
 from executors.runtimes.ollama_body import (
     Fields,
     Request,
@@ -82,7 +82,7 @@ def openai_reply(native: bytes, *, model: str, request_id: str, created: int) ->
     if said is None or not answer.done:
         return broken("Ollama's answer has no end", request_id=request_id)
     message: dict[str, Any] = {"role": "assistant", "content": said.content}
-    if bytes(said.thinking) not in {b'""', b"null"}:
+    if says_something(said.thinking):
         message["reasoning"] = said.thinking
     if said.tool_calls:
         message["tool_calls"] = [_openai_call(call, request_id, index) for index, call in enumerate(said.tool_calls)]
@@ -92,15 +92,8 @@ def openai_reply(native: bytes, *, model: str, request_id: str, created: int) ->
     if answer.logprobs is not None:
         choice["logprobs"] = {"content": [_openai_logprob(token) for token in answer.logprobs], "refusal": None}
     choice["finish_reason"] = "tool_calls" if said.tool_calls else answer.done_reason or "stop"
-    content = {
-        "id": f"chatcmpl-{request_id}",
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "system_fingerprint": FINGERPRINT,
-        "choices": [choice],
-    }
-    return answered(content, answer, request_id=request_id)
+    head = Head("chatcmpl", "chat.completion", model, request_id, created)
+    return answered(head, choice, answer)
 
 
 def _openai_call(call: _ToolCall, request_id: str, index: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from app.domain.parameter_table import COMPLETIONS
 from app.domain.rows import Reply
-from executors.runtimes.ollama_answers import EMPTY, FINGERPRINT, Ended, Logprob, answered, broken
+from executors.runtimes.ollama_answers import EMPTY, Ended, Head, Logprob, answered, broken, says_something
 from executors.runtimes.ollama_body import (
     Malformed,
     Refused,
@@ -70,18 +70,11 @@ def openai_reply(native: bytes, *, model: str, request_id: str, created: int) ->
     choice: dict[str, Any] = {"index": 0, "text": answer.response, "logprobs": None}
     if answer.logprobs is not None:
         choice["logprobs"] = _openai_logprobs(answer.logprobs)
-    if bytes(answer.thinking) not in {b'""', b"null"}:
+    if says_something(answer.thinking):
         choice["reasoning"] = answer.thinking
     choice["finish_reason"] = answer.done_reason or "stop"
-    content = {
-        "id": f"cmpl-{request_id}",
-        "object": "text_completion",
-        "created": created,
-        "model": model,
-        "system_fingerprint": FINGERPRINT,
-        "choices": [choice],
-    }
-    return answered(content, answer, request_id=request_id)
+    head = Head("cmpl", "text_completion", model, request_id, created)
+    return answered(head, choice, answer)
 
 
 def _openai_logprobs(tokens: list[Logprob]) -> dict[str, Any]:
