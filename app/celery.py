@@ -60,8 +60,8 @@ class GpuWorker(QuietWorker):
         from app.worker.agent import Agent  # noqa: PLC0415 - beat and Flower load this module and run no jobs
 
         agent = current.install(Agent(settings))
-        agent.start()
         signals.take_over(agent.on_signal, agent.on_shutdown)
+        agent.start()
         node = f"{agent.name}@{platform.node()}" if hostname in (None, _default_node()) else hostname
         super().__init__(app=app, hostname=node, queues=queues, **options)
 

@@ -89,21 +89,25 @@ class Agent:
     # --- the beginning
 
     def start(self) -> None:
-        """Say hello and begin to beat. Raises SystemExit(1), the reason logged, when this cannot be a worker."""
+        """Say hello and begin to beat.
+
+        Raises SystemExit: with 1, the reason logged, when this cannot be a worker; with 0 when a signal came before.
+        """
         try:
             self._own = open_parts(self._settings, self._executors, self._clock, self._parts)
-            welcome = introduce(self._settings, self._transport, self._own, self._ended)
+            welcome = self._introduce()
+            self._build(welcome)
         except (StateDirBusy, ExecutorUnavailable, ControlPlaneError) as error:
             log.error("worker.refused", why=str(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
             self.exit_code, self.exit_reason = 1, str(error)
-            if isinstance(error, TryLater):
-                take_back_hello(self._own)
             self._close()
             raise SystemExit(1) from error
-        self._build(welcome)
+        except SystemExit:
+            self._close()
+            raise
         self._gate.resize(welcome.slots)
-        self.phase = Phase.READY
         self._gate.open()  # before the first beat, whose answer says whether there is work
+        self.phase = Phase.READY  # and before this: what a signal finds ready it closes for good
         if self._transport is Transport.HTTP:
             self._polling.begin()
         for loop in self._loops:
@@ -113,6 +117,17 @@ class Agent:
             self.drain(ByeReason.DRAIN)
         elif welcome.work:
             self._shares.ring()
+
+    def _introduce(self) -> Welcome:
+        """Say hello. However that ends, the control plane is not left waiting for a process that goes."""
+        try:
+            return introduce(self._settings, self._transport, self._own, self._ended)
+        except TryLater:
+            take_back_hello(self._own, ByeReason.HELLO_FAILED)
+            raise
+        except SystemExit:
+            take_back_hello(self._own, ByeReason.SIGNAL)
+            raise
 
     def _build(self, welcome: Welcome) -> None:
         settings, clock = self._settings, self._clock
@@ -222,7 +237,18 @@ class Agent:
         return begins
 
     def on_signal(self) -> None:
-        """The first signal drains, the second grants no more time."""
+        """Leave: the first signal drains, the second grants no more time. For a handler, so the main thread anywhere.
+
+        Raises SystemExit(0) while there is nothing to drain yet: whatever `start` waits for, it is given up.
+        """
+        if self._ended.is_set():
+            return  # this process is at its end
+        if self.phase is Phase.BOOTING:
+            raise SystemExit(0)
+        # A handler may interrupt any lock holder: the work is another thread's.
+        threading.Thread(target=self._drain_or_hurry, name="gpuyard-signal", daemon=True).start()
+
+    def _drain_or_hurry(self) -> None:
         if not self.drain(ByeReason.SIGNAL) and not self._ended.is_set():
             self._drain.hurry()
 

@@ -18,7 +18,7 @@ class ProcessAgent(Protocol):
         """Take the worker's queues and its end over; called before its consumer starts."""
 
     def on_signal(self) -> None:
-        """Somebody wants this process to end."""
+        """Somebody wants this process to end; may raise SystemExit in the main thread."""
 
     def on_shutdown(self) -> None:
         """Celery ends; give back control when everything is in good order."""

@@ -1,4 +1,8 @@
-"""A worker's last word: one try of two seconds that delays nothing, and on which nothing depends (BY-01 to BY-07)."""
+"""A worker is asked to leave by a signal, and says bye: one try of two seconds that delays nothing (BY-01 to BY-07)."""
+
+import signal
+from collections.abc import Callable
+from types import FrameType
 
 import structlog
 
@@ -7,7 +11,18 @@ from app.domain.workers import ByeReason
 from app.schemas.workers import Bye
 from app.worker.opening import Opened
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 log = structlog.get_logger("gpuyard.worker")
+
+
+def handle_signals(on_signal: Callable[[], None]) -> None:
+    """Have each signal that asks a process to end call `on_signal`, in the main thread and wherever that is."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        on_signal()
+
+    for number in SIGNALS:
+        signal.signal(number, handle)
 
 
 def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> None:
@@ -24,11 +39,11 @@ def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> N
         log.debug("bye.unanswered", why=str(error))
 
 
-def take_back_hello(own: Opened) -> None:
+def take_back_hello(own: Opened, reason: ByeReason) -> None:
     """No hello was answered, but one may have been taken: then the control plane waits for this process in vain.
 
     A machine that was never welcomed does not know its id, and is missed by its silence.
     """
     kept = own.state.path / "worker_id"
     if kept.exists():
-        say_bye(own, kept.read_text(encoding="ascii"), ByeReason.HELLO_FAILED, 0)
+        say_bye(own, kept.read_text(encoding="ascii"), reason, 0)

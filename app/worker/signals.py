@@ -1,34 +1,26 @@
 """Signals and the end of the process. Celery's own handlers know nothing of leases, so ours replace them."""
 
-import signal
-import threading
 from collections.abc import Callable
-from types import FrameType
 
 from celery import signals as celery_signals
 from celery.worker import state as celery_state
 
+from app.worker.leaving import handle_signals
 from app.worker.watchdog import EXIT_SECONDS, watchdog
 
 
 def take_over(on_signal: Callable[[], None], on_shutdown: Callable[[], None]) -> None:
     """Have SIGTERM, SIGINT and SIGQUIT call `on_signal`, from now on and again once Celery has set up its own handlers.
 
-    Called as soon as there is an agent that may hold leases, which is before Celery starts: until then a signal just
-    ends the process. `on_shutdown` is called when Celery ends for a reason of its own (a remote `shutdown`), after its
-    threads are idle and before the process ends; it may take its time.
+    Called before there is an agent that may hold leases. `on_shutdown` is called when Celery ends for a reason of its
+    own (a remote `shutdown`), after its threads are idle and before the process ends; it may take its time.
     """
 
     def install(**_: object) -> None:
-        def handle(_number: int, _frame: FrameType | None) -> None:
-            call()
-
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            signal.signal(number, handle)
+        handle_signals(on_signal)
 
     def call(**_: object) -> None:
-        # A handler may interrupt any lock holder: the work is another thread's.
-        threading.Thread(target=on_signal, name="gpuyard-signal", daemon=True).start()
+        on_signal()
 
     def end(**_: object) -> None:
         on_shutdown()

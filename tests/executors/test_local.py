@@ -104,7 +104,7 @@ def test_a_model_that_dies_is_started_again_and_rows_go_on(local: LocalExecutor)
     wait_for_end(child.pid)
     end = time.monotonic() + 60
     while not (reply := run(local, chat_row(model=MODEL_ALIAS, max_tokens=1))).ok:
-        assert reply.blame is Blame.RUNTIME
+        assert reply.blame is not Blame.ROW  # it waits or runs again: nobody knows what a death cut off
         assert time.monotonic() < end, reply
     facts = local.probe()
     assert (facts.alive, facts.slots) == (True, 4)

@@ -4,13 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.control_plane import FakeControlPlane, refusal, rows
+from tests.fakes.control_plane import FakeControlPlane, Hang, refusal, rows
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 25
@@ -83,6 +84,25 @@ def test_a_second_signal_grants_no_more_time(plane: FakeControlPlane, start: Sta
     assert worker.wait(30) == 0, log_of(tmp_path)
     assert time.monotonic() - began < 30
     assert set(plane.states().values()) == {"released"}
+
+
+def test_a_signal_in_the_midst_of_a_hello_gives_it_up_and_says_so(
+    plane: FakeControlPlane, start: Start, tmp_path: Path
+) -> None:
+    first = start("--runtime-url", "fake:")
+    plane.wait(lambda: plane.called("poll"), START_SECONDS)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30) == 0, log_of(tmp_path)
+    never = threading.Event()
+    plane.next("register", Hang(never))
+    second = start("--runtime-url", "fake:")
+    plane.wait(lambda: len(plane.called("register")) == 2, START_SECONDS)
+    second.send_signal(signal.SIGTERM)
+    try:
+        assert second.wait(30) == 0, log_of(tmp_path)
+    finally:
+        never.set()
+    assert [call.body["reason"] for call in plane.called("bye")] == ["signal", "signal"]
 
 
 def test_a_refused_worker_exits_1_with_the_reason(plane: FakeControlPlane, start: Start, tmp_path: Path) -> None:
