@@ -6,9 +6,9 @@ measured on Celery 5.7; the task tests in tests/broker hold them.
 
 from typing import Any, Final
 
-from kombu import Queue
+from kombu import Exchange, Queue
 
-from config.queues import DEAD, declare
+from config.queues import DEAD
 
 # A job on a GPU machine is a subprocess or HTTP calls: no fork after CUDA started, no daemonic children.
 worker_pool: Final = "threads"
@@ -42,7 +42,7 @@ task_publish_retry_policy: Final = {"max_retries": 1, "interval_start": 0, "inte
 task_default_queue: Final = DEAD
 task_create_missing_queues: Final = True
 # All of these are consumed by a worker started without -Q: never add `control`.
-task_queues: Final[tuple[Queue, ...]] = (declare(DEAD),)
+task_queues: Final[tuple[Queue, ...]] = (Queue(DEAD, Exchange(DEAD, type="direct"), routing_key=DEAD),)
 
 task_serializer: Final = "json"
 accept_content: Final = ["json"]

@@ -2,8 +2,6 @@
 
 import re
 
-from kombu import Exchange, Queue
-
 CONTROL = "control"
 # Where a task goes that nobody routed, and what a worker started without -Q listens to: nothing is ever sent there
 # on purpose. It must not be `control`, or a stray worker would take the control plane's work.
@@ -37,8 +35,3 @@ def class_queue(pool: str, slot_class: str) -> str:
 def setup_queue(pool: str, worker: str) -> str:
     """The queue of one worker's set-up commands: `gpu.setup.<worker>`."""
     return f"{check_pool_name(pool)}.setup.{worker}"
-
-
-def declare(name: str) -> Queue:
-    """A queue as every process declares it: exchange, routing key and queue of one name."""
-    return Queue(name, Exchange(name, type="direct"), routing_key=name)

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from redis import Redis
-from redis.exceptions import AuthenticationError, RedisError
-
 import app
 from app.cli.findings import Finding
 from app.local.broker import listening
@@ -48,14 +45,16 @@ def check_broker() -> Finding:
     shown = masked(url)
     if url.startswith(("sentinel://", "memory://")):
         return Finding("broker", "warn", f"{shown} is not looked at")
+    import redis  # noqa: PLC0415 - every other command would load all of it for nothing
+
     try:
-        with Redis.from_url(
+        with redis.Redis.from_url(
             for_redis(url), socket_timeout=BROKER_SECONDS, socket_connect_timeout=BROKER_SECONDS
         ) as client:
             client.ping()
-    except AuthenticationError as error:
+    except redis.AuthenticationError as error:
         return Finding("broker", "red", f"{shown} refuses us: {error}", "mend the password in GPUYARD_BROKER_URL")
-    except (RedisError, OSError, ValueError) as error:
+    except (redis.RedisError, OSError, ValueError) as error:
         do = "start the broker, or mend GPUYARD_BROKER_URL; nothing is lost meanwhile"
         return Finding("broker", "red", f"{shown} does not answer: {error}", do)
     if listening(url, "gpuyard-control") != 0:

@@ -1,84 +1,54 @@
-"""The schema: bring it to this version under a lock, or refuse to serve another one (DESIGN 2)."""
+"""The schema that this version needs; another one is not served (DESIGN 2).
 
+Every process of the control plane looks at its start, so this reads Alembic's one row itself: Alembic takes longer to
+load than the look. `app.db.migrating` is what changes a schema.
+"""
+
+from functools import cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from filelock import FileLock
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from app.db.store import Store
-
-_LOCK = 0x67707579
-"""PostgreSQL's advisory lock for migrations ("gpuy")."""
 
 
 class SchemaMismatch(Exception):
     """The database's schema is not this version's; the message names the command that mends it."""
 
 
-def migrate(store: Store) -> str:
-    """Bring the schema to this version and give its revision. Two at once: one waits, then finds nothing to do."""
-    if store.dialect == "sqlite" and store.engine.url.database:
-        with FileLock(f"{store.engine.url.database}.migrate.lock"):
-            return _upgrade(store)
-    return _upgrade(store)
-
-
-def _upgrade(store: Store) -> str:
-    with store.engine.connect() as connection:
-        if store.dialect == "postgresql":
-            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
-            connection.commit()
-        try:
-            _refuse_newer(connection)
-            config = Config()
-            config.set_main_option("script_location", str(_here()))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-            connection.commit()
-            return _current(connection) or ""
-        finally:
-            connection.rollback()
-            if store.dialect == "postgresql":
-                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
-                connection.commit()
-
-
 def check(store: Store) -> None:
     """Raise SchemaMismatch unless the schema is exactly this version's."""
     with store.engine.connect() as connection:
-        current = _current(connection)
-        _refuse_newer(connection)
-    if current != head():
-        state = f"at revision {current}" if current else "empty"
+        found = current(connection)
+    refuse_newer(found)
+    if found != head():
+        state = f"at revision {found}" if found else "empty"
         raise SchemaMismatch(f"the database is {state} and this gpuyard needs revision {head()}. Run: gpuyard migrate")
 
 
 def head() -> str:
-    """Give the revision that this version of the code needs."""
-    return _scripts().get_current_head() or ""
+    """Give the revision that this version of the code needs: of `0001_…`, `0002_…` the last."""
+    return _known()[-1]
 
 
-def _refuse_newer(connection: Connection) -> None:
-    current = _current(connection)
-    known = {revision.revision for revision in _scripts().walk_revisions()}
-    if current is not None and current not in known:
+def refuse_newer(revision: str | None) -> None:
+    """Raise SchemaMismatch for a revision that this version has never heard of."""
+    if revision is not None and revision not in _known():
         raise SchemaMismatch(
-            f"the database is at revision {current}, which a newer gpuyard made; this one knows up to {head()}. "
+            f"the database is at revision {revision}, which a newer gpuyard made; this one knows up to {head()}. "
             "Upgrade gpuyard on this machine: pip install --upgrade 'gpuyard[server]'"
         )
 
 
-def _current(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+def current(connection: Connection) -> str | None:
+    """Give the revision a database is at. None: it is empty."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
 
 
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory(str(_here()))
-
-
-def _here() -> Path:
-    return Path(__file__).parent / "migrations"
+@cache
+def _known() -> tuple[str, ...]:
+    scripts = (Path(__file__).parent / "migrations" / "versions").glob("[0-9]*_*.py")
+    return tuple(sorted(script.name.partition("_")[0] for script in scripts))

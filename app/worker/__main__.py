@@ -8,7 +8,7 @@ import sys
 
 from app.domain.workers import Transport
 from app.worker.agent import Agent
-from app.worker.leaving import handle_signals
+from app.worker.process_signals import handle_signals
 from app.worker.watchdog import EXIT_SECONDS, watchdog
 from config.logging import configure
 from config.settings import WorkerSettings, load

@@ -1,8 +1,4 @@
-"""A worker is asked to leave by a signal, and says bye: one try of two seconds that delays nothing (BY-01 to BY-07)."""
-
-import signal
-from collections.abc import Callable
-from types import FrameType
+"""A worker's last word: one try of two seconds that delays nothing, and on which nothing depends (BY-01 to BY-07)."""
 
 import structlog
 
@@ -11,18 +7,7 @@ from app.domain.workers import ByeReason
 from app.schemas.workers import Bye
 from app.worker.opening import Opened
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 log = structlog.get_logger("gpuyard.worker")
-
-
-def handle_signals(on_signal: Callable[[], None]) -> None:
-    """Have each signal that asks a process to end call `on_signal`, in the main thread and wherever that is."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        on_signal()
-
-    for number in SIGNALS:
-        signal.signal(number, handle)
 
 
 def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from celery import signals as celery_signals
 from celery.worker import state as celery_state
 
-from app.worker.leaving import handle_signals
+from app.worker.process_signals import handle_signals
 from app.worker.watchdog import EXIT_SECONDS, watchdog
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from config.queues import CONTROL, DEAD, check_pool_name, class_queue, declare, pool_queue, setup_queue
+from config.queues import CONTROL, DEAD, check_pool_name, class_queue, pool_queue, setup_queue
 
 
 def test_all_queues_of_a_pool_start_with_its_name() -> None:
@@ -15,9 +15,3 @@ def test_all_queues_of_a_pool_start_with_its_name() -> None:
 def test_a_name_that_could_reach_another_queue_names_no_pool(name: str) -> None:
     with pytest.raises(ValueError, match=r"pool name|reserved"):
         check_pool_name(name)
-
-
-def test_a_queue_is_declared_on_an_exchange_of_its_own_name() -> None:
-    queue = declare("gpu")
-
-    assert (queue.name, queue.routing_key) == ("gpu", "gpu")

@@ -1,14 +1,16 @@
 """The schema goes from empty to this version, and another version is refused with the command that mends it."""
 
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from sqlmodel import SQLModel
 
-from app.db import schema, tables
+from app.db import migrating, schema, tables
 from app.db.store import Store
 
 
@@ -27,10 +29,17 @@ def test_a_newer_schema_is_refused_by_serve_and_by_migrate(store: Store) -> None
     schema.check(store)
     with store.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    for refuse in (schema.check, schema.migrate):
+    for refuse in (schema.check, migrating.migrate):
         with pytest.raises(schema.SchemaMismatch, match="Upgrade gpuyard"):
             refuse(store)
 
 
 def test_migrating_twice_changes_nothing(store: Store) -> None:
-    assert schema.migrate(store) == schema.head()
+    assert migrating.migrate(store) == schema.head()
+
+
+def test_the_schema_that_is_looked_for_is_the_one_that_alembic_ends_at() -> None:
+    scripts = ScriptDirectory(str(Path(migrating.__file__).parent / "migrations"))
+    assert schema.head() == scripts.get_current_head()
+    for revision in scripts.walk_revisions():
+        schema.refuse_newer(revision.revision)

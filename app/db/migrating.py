@@ -1,0 +1,45 @@
+"""Bringing the schema to this version, under a lock: two who start at once do it once."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from filelock import FileLock
+from sqlalchemy import text
+
+from app.db import schema
+from app.db.store import Store
+
+_LOCK = 0x67707579
+"""PostgreSQL's advisory lock for migrations ("gpuy")."""
+
+
+def migrate(store: Store) -> str:
+    """Bring the schema to this version and give its revision. Two at once: one waits, then finds nothing to do.
+
+    Raises app.db.schema.SchemaMismatch for one that a newer version made.
+    """
+    if store.dialect == "sqlite" and store.engine.url.database:
+        with FileLock(f"{store.engine.url.database}.migrate.lock"):
+            return _upgrade(store)
+    return _upgrade(store)
+
+
+def _upgrade(store: Store) -> str:
+    with store.engine.connect() as connection:
+        if store.dialect == "postgresql":
+            connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
+            connection.commit()
+        try:
+            schema.refuse_newer(schema.current(connection))
+            config = Config()
+            config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+            return schema.current(connection) or ""
+        finally:
+            connection.rollback()
+            if store.dialect == "postgresql":
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
+                connection.commit()
