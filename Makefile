@@ -8,6 +8,8 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 VENV := .venv
 # A real vLLM has its own: three gigabytes, and versions of its own of much that we use.
 VLLM_VENV := .venv-vllm
+# Debian's Prometheus, unpacked and not installed: its promtool fires the alert rules.
+PROMETHEUS := .prometheus
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile
 LOCKED := $(PIP) --require-hashes
@@ -25,7 +27,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm test-alerts lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -60,6 +62,9 @@ test-fuzz: $(VENV)/.dev ## bad input at length: 300 calls a route, 20,000 input 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## the tests against a real vLLM on the CPU (3.5 GB, once; 8 GB of memory)
 	GPUYARD_TEST_VLLM=$(abspath $(VLLM_VENV)) $(BIN)/python -m pytest -m vllm tests/vllm \
 		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+
+test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Prometheus' own promtool (20 MB from Debian, once)
+	GPUYARD_TEST_PROMTOOL=$(abspath $(PROMETHEUS))/usr/bin/promtool $(BIN)/python -m pytest -m alerts tests/alerts
 
 chaos: $(VENV)/.dev ## the kill test, 20,000 rows in five minutes; SEED=7 repeats one; writes docs/operate/faults.md
 	$(BIN)/python -m tests.chaos full --write $(if $(SEED),--seed $(SEED))
@@ -122,7 +127,7 @@ locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package ind
 	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:model --output-file locks/model.txt
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) $(VLLM_VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PROMETHEUS) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuyard needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -137,6 +142,13 @@ $(VLLM_VENV)/.made: tests/vllm/requirements.txt tests/vllm/naming/pyproject.toml
 	@# What a text model never needs, and what may not fit the PyTorch that was found.
 	$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
 	$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps tests/vllm/naming
+	@touch $@
+
+$(PROMETHEUS)/.made:
+	@command -v apt-get dpkg-deb >/dev/null || { echo "promtool comes from Debian, and this system has no apt-get"; exit 1; }
+	@mkdir -p $(@D)
+	cd $(@D) && { apt-get --quiet --quiet download prometheus || { apt-get --quiet --quiet update && apt-get --quiet --quiet download prometheus; }; }
+	cd $(@D) && dpkg-deb --fsys-tarfile prometheus_*.deb | tar --extract ./usr/bin/promtool && rm prometheus_*.deb
 	@touch $@
 
 $(VENV)/.worker: $(VENV)/.made locks/worker.txt pyproject.toml

@@ -102,6 +102,20 @@ class BrokerSettings(Common):
         return (*super().warnings(), "broker_url is plain redis:// to another host: anybody between can read and ring")
 
 
+class MetricsSettings(Common):
+    """Where a process that is no API shows its figures."""
+
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        None,
+        description="Port on which a GPU worker or a control worker answers Prometheus; 0 = a free one, named in the "
+        "log. Not set: none. The API has `/metrics`.",
+    )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="Address of that port. Whoever reaches it reads the figures: it asks for no key.",
+    )
+
+
 class PoolNameSettings(Common):
     """The one pool that a name was not given for."""
 

@@ -1,7 +1,8 @@
 """One log format for every process; keys and passwords never pass it.
 
 Ours through structlog, everyone else's through the standard library, both by one handler on standard error. Whatever
-is bound with `structlog.contextvars` (`job_id`, `lease_id`, `worker`) stands on each line of its context.
+is bound with `structlog.contextvars` (`batch_id`, `job_id`, `lease_id`, `request_id`) stands on each line of its
+thread or call; what holds for the whole process (`worker`), on all of them.
 """
 
 import logging
@@ -24,6 +25,14 @@ LINE_CHARACTERS = 16_384
 NOISY = frozenset({"httpx", "alembic.runtime.migration"})
 # Ten lines every five seconds that say "a sweep was rung". On a GPU worker a task is a batch, and worth its lines.
 NOISY_TICKS = frozenset({"celery.beat", "celery.worker.strategy", "celery.app.trace"})
+
+
+_everywhere: dict[str, str] = {}
+
+
+def stand_on_each_line(**fields: str) -> None:
+    """Have every line of this process say so from now on: new threads do not inherit what another one bound."""
+    _everywhere.update(fields)
 
 
 def redact(text: str) -> str:
@@ -102,6 +111,8 @@ def configure(process: str, *, level: str = "INFO", as_json: bool = False, file:
 def _named(process: str) -> Processor:
     def add(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event.setdefault("process", process)
+        for name, value in _everywhere.items():
+            event.setdefault(name, value)
         return event
 
     return add

@@ -19,6 +19,7 @@ from config.fields import (
     BrokerSettings,
     Common,
     DataDirSettings,
+    MetricsSettings,
     PoolNameSettings,
     Seconds,
     ServerAddressSettings,
@@ -37,7 +38,7 @@ MAX_SHARD_ROWS = 4096
 """A shard that finished every other row must still fit the set of rows that a hand-in carries."""
 
 
-class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings):
+class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings, MetricsSettings):
     """API, control worker, migrations and sweeps."""
 
     database_url: SecretStr = Field(
@@ -126,7 +127,9 @@ def _num_parallel() -> int:
     return max(1, int(given)) if given.isascii() and given.isdigit() else 1
 
 
-class WorkerSettings(TimingSettings, BrokerSettings, ServerAddressSettings, PoolNameSettings, SlotSettings):
+class WorkerSettings(
+    TimingSettings, BrokerSettings, ServerAddressSettings, PoolNameSettings, SlotSettings, MetricsSettings
+):
     """A GPU worker: broker, API and key are all it needs; timing and slots of its pool come with its registration."""
 
     worker_name: str | None = Field(

@@ -3,7 +3,7 @@
 Usage: python docs/_generate.py [--check]
 
 Each page has one function that returns its whole text. Nothing here knows a fact of its own: pages are made from the
-settings classes, the event names, the table of parameters and the OpenAPI document.
+settings classes, the event names, the tables of metrics and parameters, and the OpenAPI document.
 """
 
 import argparse
@@ -16,7 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from app.api import access
 from app.api.main import create_app
-from app.domain import events
+from app.domain import events, metrics
+from app.domain.metrics import Source
 from app.domain.parameter_table import TABLE, Parameter, Support
 from config import reference
 from config.settings import ServerSettings
@@ -58,6 +59,35 @@ def events_page() -> str:
         "|---|---|",
         *(f"| `{name}` | {meaning} |" for name, meaning in events.MEANINGS.items()),
     ]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """Every metric, by the process that shows it."""
+    lines = [
+        "# Metrics",
+        "",
+        "What `GET /metrics` of the API, and the `metrics_port` of GPU workers and control workers, show in the text",
+        "format of Prometheus; [observability](../operate/observability.md) sets it up. No label names an org, a user,",
+        "a batch or a model. Each page also has `process_*`: CPU, memory and open files of its process.",
+        "",
+        "* Figures *read from the database* are of the whole service and the same on each API process: take their",
+        "  `max`, not their sum. They are at most five seconds old. One reading looks at 10,000 rows at most of each",
+        "  kind, and shows GPUs, disks and runtimes of the 200 workers that are known longest.",
+        "* All others are the process's own: add them up.",
+    ]
+    titles = {
+        Source.DATABASE: "Of the whole service (API; read from the database)",
+        Source.API: "Of an API process",
+        Source.CONTROL: "Of an API process or a control worker",
+        Source.WORKER: "Of a GPU worker",
+    }
+    for source, title in titles.items():
+        lines += ["", f"## {title}", "", "| metric | type | labels | says |", "|---|---|---|---|"]
+        for metric in metrics.METRICS:
+            if metric.source is source:
+                labels = ", ".join(f"`{label}`" for label in metric.labels)
+                lines.append(f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.says} |")
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -129,6 +159,7 @@ def _support(support: Support) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "events.md": events_page,
+    "metrics.md": metrics_page,
     "parameters.md": parameters_page,
     "api.md": api_page,
 }

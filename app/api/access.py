@@ -10,6 +10,7 @@ OPEN: tuple[str, ...] = ()
 ACCESS: Mapping[str, tuple[str, ...]] = {
     "GET /healthz": OPEN,
     "GET /readyz": OPEN,
+    "GET /metrics": ("metrics",),
     "POST /v1/files": ("submit",),
     "GET /v1/files": ("read",),
     "GET /v1/files/{file_id}": ("read",),

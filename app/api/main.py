@@ -12,10 +12,11 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from app.api import batches, errors, events, files, health, models, polls, pools, tokens, worker_views, workers
+from app.api import batches, errors, events, files, health, metrics, models, polls, pools, tokens, worker_views, workers
 from app.api.duties import Duties
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
+from app.api.timing import Timed
 from app.db import schema
 from app.schemas.errors import ErrorEnvelope
 from app.schemas.pools import NewPool
@@ -24,11 +25,13 @@ from app.services import tokens as tokens_service
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
 from app.services.opening import open_yard, periods
+from app.services.readiness import STAND_IN
 from config.pools import PoolSettings
 from config.settings import ServerSettings, load
 
 ROUTERS = (
     health.router,
+    metrics.router,
     files.router,
     files.upload_router,
     batches.router,
@@ -65,7 +68,8 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             app.state.listeners = listeners = Listeners(yard.bells)
             app.state.yard = yard = replace(yard, bells=listeners)
             app.state.used_tokens = set()
-            duties = Duties(yard, periods=periods(found), runner=f"api-{socket.gethostname()}-{os.getpid()}")
+            metrics.show(yard)
+            duties = Duties(yard, periods=periods(found), runner=f"{STAND_IN}{socket.gethostname()}-{os.getpid()}")
             await run_in_threadpool(duties.start)
             side_work = [
                 asyncio.create_task(_note_used_tokens(app)),
@@ -84,6 +88,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     app = FastAPI(
         title="gpuyard", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False, responses=ERRORS
     )
+    app.add_middleware(Timed)
     app.add_middleware(RequestIds)
     errors.add_handlers(app)
     for router in ROUTERS:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -84,6 +85,14 @@ class LocalBlobs:
                         path.unlink()
                         count += 1
         return count
+
+    def free_bytes(self) -> int | None:
+        """Ask the disk that holds the directory, or will."""
+        there = next((path for path in (self._root, *self._root.parents) if path.exists()), self._root)
+        try:
+            return shutil.disk_usage(there).free
+        except OSError:
+            return None
 
     def _path(self, key: str) -> Path:
         return self._root / checked_key(key)[:2] / key[2:4] / key

@@ -78,6 +78,9 @@ class BlobStore(Protocol):
     def collect_leftovers(self, older_than_seconds: float) -> int:
         """Remove unfinished writes that nobody has touched for so long; gives their count."""
 
+    def free_bytes(self) -> int | None:
+        """Say how much more there is room for; None where nobody can say."""
+
 
 def new_key() -> str:
     """Make a key that nobody can guess and that says nothing about its content."""

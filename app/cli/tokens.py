@@ -23,6 +23,7 @@ class Scope(StrEnum):
     READ = "read"
     SUBMIT = "submit"
     WORKER = "worker"
+    METRICS = "metrics"
     ADMIN = "admin"
 
 

@@ -119,6 +119,11 @@ class ControlPlane:
         """Fetch the bytes from `start` up to, not including, `end`; a broken connection goes on where it broke."""
         return download(self._http, path, start, end, headers=self._boot, deadline_seconds=deadline_seconds)
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long the control plane has not answered; 0 while it does."""
+        return self._http.reachability.silent_seconds
+
     def close(self) -> None:
         """End all waits and connections."""
         self._http.close()

@@ -24,7 +24,12 @@ _SERVER_ERROR = 500
 
 
 class ControlPlaneError(Exception):
-    """`status` is None when nothing answered. `code` and `param` are those of OpenAI's error envelope."""
+    """`status` is None when nothing answered. `code` and `param` are those of OpenAI's error envelope.
+
+    `request_id` names the call, here and in the control plane's log.
+    """
+
+    request_id: str | None = None
 
     def __init__(
         self, message: str, *, status: int | None = None, code: str | None = None, param: str | None = None

@@ -1,6 +1,7 @@
 """One HTTP connection pool to the control plane, and the one way to call it: same body again until a deadline."""
 
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import httpx
+import structlog
 import tenacity
 
-from app.client.errors import TryLater, error_of
+from app.client.errors import ControlPlaneError, TryLater, error_of
 from app.client.reachability import Reachability
 
 FIRST_WAIT_SECONDS = 0.2
@@ -22,6 +24,8 @@ _TIMEOUT = httpx.Timeout(connect=_CONNECT_SECONDS, read=30.0, write=30.0, pool=1
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=3.0)
 _ERROR = 400
 _NO_CONTENT = 204
+REQUEST_ID_HEADER = "x-request-id"
+"""What a call is called in our log and in the control plane's; the same for each try of it."""
 
 
 class Http:
@@ -90,7 +94,8 @@ class Http:
             except ValueError as error:
                 raise TryLater(f"{method} {path} was answered with no JSON", status=response.status_code) from error
 
-        return self._until(deadline_seconds, once)
+        with _named_call(arguments["headers"]):
+            return self._until(deadline_seconds, once)
 
     @contextmanager
     def stream(
@@ -102,7 +107,12 @@ class Http:
         params: Mapping[str, Any] | None = None,
     ) -> Iterator[httpx.Response]:
         """Open an answer to be read piece by piece. Raises as `call` does; a broken stream is TryLater. No retries."""
-        with self._transport(), self._client.stream(method, path, headers=headers, params=params) as response:
+        named = dict(headers or {})
+        with (
+            _named_call(named),
+            self._transport(),
+            self._client.stream(method, path, headers=named, params=params) as response,
+        ):
             if response.status_code >= _ERROR:
                 response.read()
             self._check(response)
@@ -164,6 +174,18 @@ class Http:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+
+@contextmanager
+def _named_call(headers: dict[str, str]) -> Iterator[None]:
+    """Give a call its id: in its headers, on the lines that are logged meanwhile, and in the error it ends with."""
+    request_id = headers.setdefault(REQUEST_ID_HEADER, f"req_{secrets.token_hex(16)}")
+    with structlog.contextvars.bound_contextvars(request_id=request_id):
+        try:
+            yield
+        except ControlPlaneError as error:
+            error.request_id = request_id
+            raise
 
 
 _doubling = tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS)

@@ -20,6 +20,12 @@ class Reachability:
         self._since: float | None = None
         self._said = 0.0
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long calls have got no usable answer; 0 while they do."""
+        since = self._since
+        return 0.0 if since is None else self._clock() - since
+
     def failed(self, why: str) -> None:
         """A call got no usable answer."""
         now = self._clock()

@@ -12,6 +12,7 @@ from app.schemas.workers import Bye, Heartbeat, Hello
 from app.services import workers
 from app.services.context import Caller, Yard
 from app.services.control import QUEUE
+from config.logging import stand_on_each_line
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Beats:
         )
         try:
             self.worker_id = workers.register(self._yard, self._caller, hello).worker_id
+            stand_on_each_line(worker=self._name)
         except Conflict:
             # Hosts may share a name; whose it is matters to nobody.
             self._name = f"{self._base}-{uuid4().hex[:8]}"

@@ -5,6 +5,7 @@ from app.control.place import Place
 from app.db import schema
 from app.services.dispatch import Ringer, publisher
 from app.services.opening import open_yard, periods
+from config.metrics import open_port
 from config.settings import ServerSettings, load
 
 
@@ -19,4 +20,7 @@ def open_agent() -> ControlAgent:
     if settings.broker_url is not None:
         yard = Ringer(publisher(settings.broker_url.get_secret_value())).start(yard)
     place = Place(settings.data_dir / "control")
-    return ControlAgent(yard, place=place, periods=periods(settings), threads=settings.control_threads)
+    agent = ControlAgent(yard, place=place, periods=periods(settings), threads=settings.control_threads)
+    if settings.metrics_port is not None:
+        open_port(yard.counters.registry, settings.metrics_host, settings.metrics_port)
+    return agent

@@ -2,7 +2,10 @@
 
 import logging
 import threading
+import time
 from uuid import uuid4
+
+import structlog
 
 from app.control.beats import Beats
 from app.services import control
@@ -63,11 +66,18 @@ class Work:
         if grant is None:
             return False
         self._beats.hold(grant.lease_id)
-        try:
-            control.perform(self._yard, grant)
-        except Exception as error:
-            log.exception("%s of %s failed and will be tried again", grant.verb.value, grant.batch_id)
-            control.put_off(self._yard, grant, f"{type(error).__name__}: {error}")
-        finally:
-            self._beats.drop(grant.lease_id)
+        outcome, began = "ended", time.monotonic()
+        ids = {"batch_id": grant.batch_id, "job_id": grant.job_id, "lease_id": grant.lease_id}
+        with structlog.contextvars.bound_contextvars(**ids):
+            try:
+                control.perform(self._yard, grant)
+            except Exception as error:
+                outcome = "failed"
+                log.exception("%s of %s failed and will be tried again", grant.verb.value, grant.batch_id)
+                control.put_off(self._yard, grant, f"{type(error).__name__}: {error}")
+            finally:
+                self._beats.drop(grant.lease_id)
+                seconds = time.monotonic() - began
+                self._yard.counters.control_work.labels(grant.verb.value, outcome).observe(seconds)
+                log.info("%s of %s %s after %.2f s", grant.verb.value, grant.batch_id, outcome, seconds)
         return True

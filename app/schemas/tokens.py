@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 
 from app.schemas.wire import Wire
 
-Scope = Literal["read", "submit", "worker", "admin"]
+Scope = Literal["read", "submit", "worker", "metrics", "admin"]
 Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
 
 

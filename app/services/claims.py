@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
+import structlog
 from sqlmodel import Session
 
 from app.db import claims as claims_sql
@@ -91,10 +92,11 @@ def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: st
 def own_worker(caller: Caller, worker: Worker | None, worker_id: str) -> Worker:
     """Give the worker when the key is its: of its org and, for a single-worker key, of its name (TK-02).
 
-    Raises NotFound for every other one, and for None.
+    The rest of the call names it in the log. Raises NotFound for every other one, and for None.
     """
     if worker is None or worker.org_id != caller.org_id or (caller.single_worker and worker.name != caller.name):
         raise NotFound(f"no worker {worker_id!r} is registered with this key", code="no_worker")
+    structlog.contextvars.bind_contextvars(worker=worker.name, worker_id=worker.id)
     return worker
 
 

@@ -8,15 +8,18 @@ from app.blobs.store import BlobStore
 from app.db.store import Store
 from app.domain.errors import Forbidden
 from app.domain.timing import Timing
+from app.services.counters import Counters
 
-SCOPES = ("read", "submit", "worker", "admin")
+SCOPES = ("read", "submit", "worker", "metrics", "admin")
 IMPLIED: Mapping[str, frozenset[str]] = {
     "read": frozenset({"read"}),
     "submit": frozenset({"read", "submit"}),
     "worker": frozenset({"worker"}),
-    "admin": frozenset({"read", "submit", "admin"}),
+    "metrics": frozenset({"metrics"}),
+    "admin": frozenset({"read", "submit", "metrics", "admin"}),
 }
-"""What each scope lets its holder do. A worker's key reaches nothing but the workers' own routes (DESIGN 11)."""
+"""What each scope lets its holder do. A worker's key reaches nothing but the workers' own routes (DESIGN 11),
+and a key for metrics nothing but the page of metrics."""
 
 
 class Bells(Protocol):
@@ -81,6 +84,7 @@ class Yard:
     drop_parameters: bool = False
     canary_rows: int = 8
     bells: Bells = field(default_factory=Silence)
+    counters: Counters = field(default_factory=Counters)
 
 
 @dataclass(frozen=True, slots=True)

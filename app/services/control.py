@@ -28,6 +28,7 @@ class ControlGrant:
     """A piece of control work, leased."""
 
     lease_id: int
+    job_id: int
     verb: ControlVerb
     batch_id: str
 
@@ -77,7 +78,7 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
             org_id=batch.org_id,
             data={"leases": [lease.id], "jobs": [job.id], "worker": worker.name, "verb": verb.value},
         )
-        return ControlGrant(lease.id or 0, verb, job.batch_id)
+        return ControlGrant(lease.id or 0, job.id, verb, job.batch_id)
 
     return yard.store.run(work)
 

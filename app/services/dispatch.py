@@ -8,29 +8,37 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from celery import Celery
 from kombu.exceptions import KombuError
 from kombu.exceptions import OperationalError as BrokerError
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.db import dispatch as dispatch_sql
 from app.db.store import DatabaseUnavailable
+from app.domain import metrics
 from app.services import rings
 from app.services.context import Yard
+from app.services.counters import Counters
 from config.celeryconfig import PUBLISHER_SOCKET_SECONDS, transport_options
+from config.metrics import family
 from config.queues import CONTROL, pool_queue
 
 log = logging.getLogger(__name__)
 
 QUEUE_SIZE = 1000
+PING_SECONDS = 10.0
+"""A broker that had nothing to do for so long is asked whether it is there."""
 COMPLAIN_SECONDS = 60
 STOP_COMMAND = "gpuyard_stop"
-_AWAY = (BrokerError, KombuError, RedisError, OSError, SQLAlchemyError, DatabaseUnavailable)
+_BROKER_AWAY = (BrokerError, KombuError, RedisError, OSError)
+_AWAY = (*_BROKER_AWAY, SQLAlchemyError, DatabaseUnavailable)
 
 
 def publisher(broker_url: str) -> Celery:
@@ -49,19 +57,24 @@ class _Bell:
     quiet_seconds: float
 
 
-class Ringer:
-    """Implements app.services.context.Bells over a Celery app that an entry point configured."""
+class Ringer(Collector):
+    """Implements app.services.context.Bells over a Celery app of an entry point; knows how the broker is."""
 
     def __init__(self, celery: Celery) -> None:
         self._celery = celery
         self._bells: queue.Queue[_Bell | None] = queue.Queue(QUEUE_SIZE)
         self._thread: threading.Thread | None = None
         self._complained_at = float("-inf")
+        self._counters: Counters | None = None
+        self._heard_at = time.monotonic()
+        self._is_up = False
         self._closed = False
 
     def start(self, yard: Yard) -> Yard:
         """Begin to ring for `yard`; gives the yard whose use cases ring here."""
         ringing = replace(yard, bells=self)
+        self._counters = yard.counters
+        yard.counters.registry.register(self)
         self._thread = threading.Thread(target=self._run, args=(ringing,), name="ringer", daemon=True)
         self._thread.start()
         return ringing
@@ -90,13 +103,24 @@ class Ringer:
         try:
             self._bells.put_nowait(bell)
         except queue.Full:
+            self._count("dropped")
             self._complain("more bells than the broker takes; the requeue sweep rings again")
 
     def _run(self, yard: Yard) -> None:
-        while not self._closed and (bell := self._bells.get()) is not None:
+        self._ping()
+        while not self._closed:
+            try:
+                bell = self._bells.get(timeout=PING_SECONDS)
+            except queue.Empty:
+                self._ping()
+                continue
+            if bell is None:
+                return
             try:
                 bell.ring(yard, bell.batch_id, bell.quiet_seconds)
             except _AWAY as error:
+                self._count("failed")
+                self._is_up = self._is_up and not isinstance(error, _BROKER_AWAY)
                 self._complain(f"{type(error).__name__}: {error}")
             except Exception:
                 # Whatever it was: without this thread no bell of this process is ever heard again.
@@ -131,6 +155,36 @@ class Ringer:
 
     def _send(self, task: str, argument: str, to: str, task_id: str) -> None:
         self._celery.send_task(task, args=[argument], queue=to, task_id=task_id, retry=False, ignore_result=True)
+        self._count("rung")
+        self._heard()
+
+    def _ping(self) -> None:
+        try:
+            with self._celery.connection_for_write() as connection:
+                connection.channel()  # Redis is asked for its PONG when a channel is opened
+        except _BROKER_AWAY as error:
+            self._is_up = False
+            self._complain(f"{type(error).__name__}: {error}")
+        else:
+            self._heard()
+
+    def _heard(self) -> None:
+        self._heard_at = time.monotonic()
+        self._is_up = True
+
+    def _count(self, outcome: str) -> None:
+        if self._counters is not None:
+            self._counters.bells.labels(outcome).inc()
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Show the broker as this process knows it."""
+        for metric, value in (
+            (metrics.BROKER_UP, float(self._is_up)),
+            (metrics.BROKER_SILENCE, time.monotonic() - self._heard_at),
+        ):
+            shown = family(metric)
+            shown.add_metric((), value)
+            yield shown
 
     def _complain(self, what: str) -> None:
         now = time.monotonic()

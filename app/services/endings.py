@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import structlog
 from sqlmodel import Session
 
 from app.db import events, locks
@@ -25,6 +26,7 @@ _LEASE_STATE: Mapping[LeaseEnd, LeaseState] = {
     LeaseEnd.REVOKED: LeaseState.REVOKED,
 }
 _CONTROL_RETRY_MAX_SECONDS = 60
+log = structlog.get_logger("gpuyard.leases")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, o
     lease.ended_at = now
     session.add(lease)
     data = {"job": lease.job_id, "worker": lease.worker_id, "end": ending.end.value}
+    tell = log.info if ending.end in {LeaseEnd.LOST, LeaseEnd.REVOKED, LeaseEnd.FAILED} else log.debug
+    tell("lease_ended", lease_id=lease.id, job_id=lease.job_id, batch_id=lease.batch_id, end=ending.end.value)
     if ending.error is not None:
         data["error"] = f"{ending.error[0].value}: {ending.error[1]}"
     events.record(

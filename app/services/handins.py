@@ -51,6 +51,8 @@ def hand_in(
     if header.first_rows is not None and header.first_rows.kind is None:
         canary.let_run(yard, worker.id, header.batch_id)  # first, while the worker's leases have not ended
     answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, written))
+    for c in checked:
+        yard.counters.handed_in(worker.pool, c.part, answer.parts[c.part.lease_id])
     if header.first_rows is not None:
         has_rows = not {PartVerdict.STORED, PartVerdict.DUPLICATE}.isdisjoint(answer.parts.values())
         found = canary.hear(yard, worker, header.batch_id, header.first_rows, has_rows=has_rows)

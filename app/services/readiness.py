@@ -9,18 +9,31 @@ from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
 from app.services.context import Yard
 
+STAND_IN = "api-"
+"""How the names of API processes begin, as runners of sweeps."""
+
 
 @dataclass(slots=True)
 class Readiness:
-    """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run."""
+    """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run.
+
+    `degraded_sweeps` were run last by an API process, because no control worker did. Neither makes anything unready:
+    calls are answered all the same.
+    """
 
     parts: dict[str, str] = field(default_factory=dict)
     sweep_age_seconds: dict[str, float] = field(default_factory=dict)
+    degraded_sweeps: list[str] = field(default_factory=list)
 
     @property
     def ready(self) -> bool:
         """Tell whether every part works."""
         return all(state == "ok" for state in self.parts.values())
+
+
+def is_stand_in(runner: str) -> bool:
+    """Tell whether an API process ran a sweep, in place of a control worker (PROTOCOL 6)."""
+    return runner.startswith(STAND_IN)
 
 
 def look(yard: Yard) -> Readiness:
@@ -53,6 +66,8 @@ def _sweep_ages(yard: Yard, found: Readiness) -> None:
         now = yard.store.now(session)
         for sweep in readiness.sweeps(session):
             found.sweep_age_seconds[sweep.name] = round((now - sweep.last_run_at).total_seconds(), 3)
+            if is_stand_in(sweep.runner):
+                found.degraded_sweeps.append(sweep.name)
 
 
 def _write_and_delete(yard: Yard) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from sqlmodel import Session
 
 from app.db import worker_views as workers_sql
+from app.db.metrics import WorkerRow
 from app.db.tables import Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import NotFound
@@ -34,7 +35,7 @@ def show(yard: Yard, caller: Caller, id_or_name: str) -> WorkerInfo:
         return _shown(session, yard, [found])[0]
 
 
-def state_seen(worker: Worker, silence: timedelta, timing: Timing) -> str:
+def state_seen(worker: Worker | WorkerRow, silence: timedelta, timing: Timing) -> str:
     """Name a worker's state as its silence leaves it; one that has left is not relabelled (WS-02)."""
     if worker.state == WorkerState.GONE:
         return WorkerState.GONE.value

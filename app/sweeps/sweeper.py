@@ -63,7 +63,9 @@ class Sweeper:
         try:
             counts = run_pass(self._yard, name, period, self._runner)
         except Exception:
+            self._yard.counters.sweep_passes.labels(name, "failed").inc()
             log.exception("a pass of %s failed; the next one starts afresh", name)
             return
         if counts is not None:
+            self._yard.counters.sweep_passes.labels(name, "ended").inc()
             log.debug("%s: %s", name, dict(counts))

@@ -18,6 +18,7 @@ from app.domain.polls import MessageKind
 from app.domain.workers import Activity, ByeReason, Phase, Transport
 from app.schemas.polls import Poll, PolledMessage
 from app.schemas.workers import HeartbeatAnswer, Welcome
+from app.worker import metrics
 from app.worker.backoff import Backoff
 from app.worker.clock import Clock, boottime
 from app.worker.door import Door
@@ -41,6 +42,7 @@ from app.worker.state import StateDirBusy
 from app.worker.trials import Trials
 from app.worker.watchdog import EXIT_SECONDS, watchdog
 from app.worker.words import Words
+from config.logging import stand_on_each_line
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
 
@@ -105,6 +107,8 @@ class Agent:
         except SystemExit:
             self._close()
             raise
+        stand_on_each_line(worker=welcome.name, worker_id=welcome.worker_id)
+        self._parts.callback(metrics.show(self._settings, self._own, self._shares, welcome, lambda: self.phase))
         self._gate.resize(welcome.slots)
         self._gate.open()  # before the first beat, whose answer says whether there is work
         self.phase = Phase.READY  # and before this: what a signal finds ready it closes for good
@@ -157,6 +161,7 @@ class Agent:
             on_dismissed=self._dismissed,
             row_done=self._row_done,
             starved=self._own.size.starved,
+            counters=self._own.counters,
             told_to_drain=lambda: self.drain(ByeReason.DRAIN),
         )
         self._shares = Shares(kit, self._gate, clock, on_ended=self._share_ended)
@@ -348,7 +353,7 @@ class Agent:
         if self.exit_code:
             return
         self.exit_code, self.exit_reason = 1, str(error)
-        log.error("worker.dismissed", why=str(error), code=error.code, status=error.status)
+        log.error("worker.dismissed", why=str(error), code=error.code, status=error.status, request_id=error.request_id)
         self._gate.close()
         self.phase = Phase.TERMINATING
         for share in self._shares.all():

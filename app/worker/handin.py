@@ -22,6 +22,7 @@ class HandIn:
     ends: tuple[int, ...]
     line_bytes: int
     word: FirstRows | None = None
+    counted: tuple[Part, ...] = ()
 
     @property
     def leases(self) -> frozenset[int]:
@@ -66,6 +67,7 @@ def build(
         ends=tuple(end.lease_id for end in ends),
         line_bytes=size,
         word=word,
+        counted=tuple(parts),
     )
 
 

@@ -59,7 +59,9 @@ class Heartbeat(Loop):
         except TryLater:
             return min(RETRY_SECONDS, self._renew_seconds)
         except Refused as error:
-            log.error("heartbeat.refused", why=str(error), code=error.code)  # noqa: TRY400 - the answer says it all
+            log.error(  # noqa: TRY400 - the answer says it all
+                "heartbeat.refused", why=str(error), code=error.code, request_id=error.request_id
+            )
             return self._renew_seconds
         self._held.apply(answer.leases, sent_at)
         self._on_answer(answer)

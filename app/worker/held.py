@@ -73,6 +73,12 @@ class HeldLeases:
         """Count the leases held."""
         return len(self._entries)
 
+    def longest_unconfirmed(self) -> float:
+        """How long ago, in seconds, the call was sent whose answer last said that the most doubtful lease is ours."""
+        with self._lock:
+            oldest = min((entry.sure_at for entry in self._entries.values()), default=None)
+        return 0.0 if oldest is None else self._clock() - oldest
+
     def listing(self) -> Listing:
         """What the next heartbeat says."""
         with self._lock:

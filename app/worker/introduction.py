@@ -44,7 +44,7 @@ def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample
         hostname=host.hostname()[:255],
         slots=who.slots,
         max_concurrent_prompts=who.max_concurrent_prompts,
-        versions={"gpuyard": _own_version(), "python": platform.python_version()},
+        versions={"gpuyard": own_version(), "python": platform.python_version()},
         runtimes=runtimes.infos(),
         sample=sample,
         row_by_row=True,
@@ -79,7 +79,8 @@ def introduce(who: Identity, choices: Iterator[str], say: Callable[[Identity], W
     raise taken or AssertionError("no name to try")
 
 
-def _own_version() -> str:
+def own_version() -> str:
+    """Give the version of the installed package, or say that it is none."""
     try:
         return version("gpuyard")
     except PackageNotFoundError:

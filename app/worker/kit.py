@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from app.client.control_plane import ControlPlane
 from app.client.errors import Dismissed
 from app.worker.clock import Clock
+from app.worker.counters import WorkerCounters
 from app.worker.held import HeldLeases
 from app.worker.permits import Permits
 from app.worker.puller import Puller
@@ -36,6 +37,7 @@ class Kit:
     on_dismissed: Callable[[Dismissed], None]
     row_done: Callable[[], None]
     starved: Callable[[], None]
+    counters: WorkerCounters
     told_to_drain: Callable[[], object] = lambda: None
 
     @property

@@ -1,5 +1,6 @@
 """What a lane does with each row: begin it, run it, and keep its reply or have it run again."""
 
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -42,10 +43,14 @@ class Lane:
         self._canary = canary
         self._forget = forget
         self._traced = False
+        self._on = threading.local()
 
     def run(self, run: Run) -> None:
         """Run a row, and those that share its request, to whatever end."""
         shard = run.unit.shard
+        if getattr(self._on, "lease_id", None) != shard.lease_id:
+            self._on.lease_id = shard.lease_id
+            structlog.contextvars.bind_contextvars(lease_id=shard.lease_id, job_id=shard.grant.job_id)
         if not shard.begin():
             self._kit.runtimes.given_up(run)
             return
@@ -129,6 +134,7 @@ class Lane:
         shard = unit.shard
         if not shard.put_back():
             return
+        self._kit.counters.again(verdict)
         self._rows.again(unit, verdict, not_before=reply.retry_after)
         if not shard.is_open:  # it left meanwhile, and did not see the row
             self._forget(shard)

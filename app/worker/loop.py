@@ -2,6 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 import structlog
 
@@ -12,6 +13,8 @@ class Loop(ABC):
     """Subclasses say what one turn does and how long to wait after it. A turn that raises is logged and repeated."""
 
     name: str
+    context: Mapping[str, str] = {}
+    """What each line in the log of this thread says."""
 
     def __init__(self) -> None:
         self._awake = threading.Event()
@@ -41,6 +44,7 @@ class Loop(ABC):
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        structlog.contextvars.bind_contextvars(**self.context)
         while not self._stopped.is_set():
             self._awake.clear()
             try:

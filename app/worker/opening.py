@@ -12,6 +12,7 @@ from app.schemas.workers import Hello, Welcome
 from app.worker import introduction
 from app.worker.backoff import backoff
 from app.worker.clock import Clock
+from app.worker.counters import WorkerCounters
 from app.worker.hello import say_hello
 from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
@@ -39,6 +40,7 @@ class Opened:
     permits: Permits
     size: PromptSize
     plane: ControlPlane
+    counters: WorkerCounters
 
 
 def open_parts(
@@ -64,7 +66,7 @@ def open_parts(
     key = settings.api_key.get_secret_value()
     plane = ControlPlane(settings.server_url, key, boot_id=state.boot_id, clock=time.monotonic)
     closing.callback(plane.close)
-    return Opened(state, Spool(state.spool_path), runtimes, sampler, permits, size, plane)
+    return Opened(state, Spool(state.spool_path), runtimes, sampler, permits, size, plane, WorkerCounters())
 
 
 def introduce(settings: WorkerSettings, transport: Transport, own: Opened, stop: threading.Event) -> Welcome:

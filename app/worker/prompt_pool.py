@@ -63,6 +63,7 @@ class PromptPool:
         self._threads.shutdown(wait=False)
 
     def _lane(self) -> None:
+        structlog.contextvars.bind_contextvars(batch_id=self._age[1])
         while self._rows.wait():
             if not self._permits.acquire(self._age):
                 continue

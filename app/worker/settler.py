@@ -37,6 +37,7 @@ class Settler(Loop):
 
     def __init__(self, kit: Kit, batch_id: str, backlog: Backlog, rate: RateMeter, canary: Canary) -> None:
         super().__init__()
+        self.context = {"batch_id": batch_id}
         self._kit = kit
         self._batch_id = batch_id
         self._backlog = backlog
@@ -156,7 +157,7 @@ class Settler(Loop):
                 # A lost assignment, or a defect: either way nobody will ever take these bytes, and others run the rows.
                 leases = sorted(built.leases)
                 log.error(  # noqa: TRY400 - the reason says it all
-                    "hand_in.refused", leases=leases, why=str(error), code=error.code
+                    "hand_in.refused", leases=leases, why=str(error), code=error.code, request_id=error.request_id
                 )
                 self._forget(item)
                 self._drop(built.leases, f"the hand-in was refused: {error}")
@@ -167,6 +168,9 @@ class Settler(Loop):
         self._kit.on_dismissed(error)
 
     def _settle(self, built: handin.HandIn, answer: HandInAnswer, shards: dict[int, Shard]) -> None:
+        for part in built.counted:
+            if answer.parts.get(part.lease_id) in _HOME:
+                self._kit.counters.stored(part)
         for lease_id in built.parts:
             verdict = answer.parts.get(lease_id, PartVerdict.STALE)
             if verdict not in _HOME:
@@ -259,6 +263,7 @@ class Settler(Loop):
             if shard.lease_id in leases:
                 self._kit.held.remove(shard.lease_id)
                 shard.drop(reason)
+                log.debug("shard.ended", lease_id=shard.lease_id, job_id=shard.grant.job_id, why=reason)
 
     def _forget_gone(self) -> None:
         with self._lock:

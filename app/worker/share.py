@@ -134,6 +134,11 @@ class Share:
         self._settler.period = segment_seconds
 
     @property
+    def rows_waiting(self) -> int:
+        """Rows in hand that have not begun, for whatever they wait."""
+        return len(self._rows) + len(self._parked)
+
+    @property
     def in_flight(self) -> int:
         """Shards with rows that run, or whose rows are not handed in."""
         return len(self._settler.shards())
@@ -156,6 +161,7 @@ class Share:
         for shard in shards:
             self._settler.add(shard)
             self._kit.held.add(shard, claimed.sent_at)
+            log.debug("shard.taken", batch_id=self.batch.id, lease_id=shard.lease_id, job_id=shard.grant.job_id)
         return shards
 
     def _load(self, shards: list[Shard]) -> None:
@@ -212,7 +218,7 @@ class Share:
                 self._kit.on_dismissed(error)
                 return
             except Refused as error:
-                log.warning("claim.refused", why=str(error))
+                log.warning("claim.refused", why=str(error), request_id=error.request_id)
                 return
             if claimed is None:
                 return

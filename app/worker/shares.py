@@ -9,6 +9,7 @@ from app.client.errors import Dismissed, Refused, TryLater
 from app.worker.claims import Claimed, claim
 from app.worker.clock import Clock
 from app.worker.gate import Gate, Permit
+from app.worker.held import HeldLeases
 from app.worker.kit import Kit
 from app.worker.share import Share
 
@@ -40,7 +41,7 @@ class Shares:
         try:
             ran = self._run(permit, batch_id)
         except (TryLater, Refused) as error:
-            log.warning("claim.failed", why=str(error))
+            log.warning("claim.failed", why=str(error), request_id=error.request_id)
             return
         except Dismissed as error:
             self._kit.on_dismissed(error)
@@ -58,6 +59,11 @@ class Shares:
             self._missed = True
         elif self._kit.may_take:
             threading.Thread(target=self.run, name="gpuyard-share", daemon=True).start()
+
+    @property
+    def held(self) -> HeldLeases:
+        """The leases of all of them."""
+        return self._kit.held
 
     def all(self) -> list[Share]:
         """The shares that go on."""

@@ -107,6 +107,10 @@ class Spool:
         """Whether `send_orphans` has something to do."""
         return bool(self._orphans)
 
+    def count(self) -> int:
+        """Count what waits for an answer."""
+        return sum(1 for _ in self._directory.glob("*.*"))
+
     def ending_leases(self) -> list[int]:
         """The leases whose end lies in the spool (`Bye.spooled`)."""
         found: set[int] = set()

@@ -11,7 +11,7 @@ from app.api.access import ACCESS, scopes_of
 from app.services.context import IMPLIED
 from tests.served import Served
 
-SCOPES = ("read", "submit", "worker", "admin")
+SCOPES = ("read", "submit", "worker", "metrics", "admin")
 
 
 def routes(served: Served) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,44 @@
+"""What a process of the control side counts by itself, for Prometheus: once a call or a bell, never once a row."""
+
+from prometheus_client import CollectorRegistry
+
+from app.domain import metrics
+from app.schemas.segments import Part, PartVerdict
+from config.metrics import counter, histogram, registry
+
+
+class Counters:
+    """One a yard; `registry` is what a scrape of the process shows."""
+
+    def __init__(self) -> None:
+        self.registry: CollectorRegistry = registry()
+        self.http_seconds = histogram(metrics.HTTP_SECONDS, self.registry)
+        self.bells = counter(metrics.BELLS, self.registry)
+        self.control_work = histogram(metrics.CONTROL_WORK, self.registry)
+        self.sweep_passes = counter(metrics.SWEEP_PASSES, self.registry)
+        self._rows = counter(metrics.ROWS, self.registry)
+        self._tokens = counter(metrics.TOKENS, self.registry)
+        self._parts = counter(metrics.HAND_IN_PARTS, self.registry)
+        for outcome in ("rung", "failed", "dropped"):
+            self.bells.labels(outcome)  # a rate needs the zero before the first one
+
+    def expect(self, pool: str) -> None:
+        """Show a pool's rows from zero on: a rate would miss the first ones otherwise."""
+        for outcome in ("completed", "failed"):
+            self._rows.labels(pool, outcome)
+
+    def handed_in(self, pool: str, part: Part, verdict: PartVerdict) -> None:
+        """Count a part of a hand-in after its commit; its rows when they were stored."""
+        self._parts.labels(pool, verdict.value).inc()
+        if verdict is not PartVerdict.STORED:
+            return
+        self._rows.labels(pool, "completed").inc(part.completed)
+        self._rows.labels(pool, "failed").inc(part.failed)
+        usage = part.usage
+        for kind, count in (
+            ("input", usage.input_tokens),
+            ("cached", usage.cached_tokens),
+            ("output", usage.output_tokens),
+            ("reasoning", usage.reasoning_tokens),
+        ):
+            self._tokens.labels(pool, kind).inc(count)
