@@ -218,7 +218,8 @@ class Agent:
         self._polling.begin(after_seconds=BROKER_SECONDS)
 
     def broker_back(self) -> None:
-        """Leave the ringing to the broker again."""
+        """Leave the ringing to the broker again, with the queue as the door stands."""
+        self._door.settle()
         self._polling.end()
 
     def run_batch(self, batch_id: str) -> None:

@@ -29,14 +29,25 @@ class Door:
             if is_open == self._is_open:
                 return
             self._is_open = is_open
-            if self._worker is None:
-                return
-            consumer = self._worker.consumer
-            # In the consumer's own thread, which is the only one that may touch its channel.
-            consumer.call_soon(_move, consumer, self._queue, is_open)
+        self.settle()
 
+    def settle(self) -> None:
+        """See to it that the queue is as the door stands, also after a connection that was lost with a move on its way.
 
-def _move(consumer: Any, queue: str, is_open: bool) -> None:
-    if consumer.task_consumer is None:
-        return  # a worker that stops without ever having met its broker still runs what was called soon
-    (consumer.add_task_queue if is_open else consumer.cancel_task_queue)(queue)
+        In the consumer's own thread, which is the only one that may touch its channel, and by what is wanted *then*:
+        what was called soon waits in a set and runs in any order, so that an opening may come before the closing that
+        was asked for first.
+        """
+        worker = self._worker
+        if worker is not None:
+            worker.consumer.call_soon(self._settle, worker.consumer)
+
+    def _settle(self, consumer: Any) -> None:
+        if consumer.task_consumer is None:
+            return  # a worker that stops without ever having met its broker still runs what was called soon
+        with self._lock:
+            is_open = self._is_open
+        if is_open:
+            consumer.add_task_queue(self._queue)
+        elif consumer.task_consumer.consuming_from(self._queue):
+            consumer.cancel_task_queue(self._queue)

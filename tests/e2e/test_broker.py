@@ -160,7 +160,7 @@ def test_forged_doubled_foreign_and_huge_messages_do_no_harm(yard: Yard) -> None
     assert forge(yard, batch, other) > 20
 
     assert_right(yard, batch, "forged")
-    until(lambda: yard.redis.llen("gpu") == 0, "all messages are taken")
+    until(lambda: yard.redis.llen("gpu") == 0, "all messages are taken", seconds=60)
     assert other.inner()["workers"] == 0
     assert yard.ready["pids"] == pids
     assert all(worker.alive for worker in yard.workers.values())

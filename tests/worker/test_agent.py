@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,20 +17,34 @@ StartAgent = Callable[..., Agent]
 
 
 class Consumer:
-    """Stands where Celery's consumer does; the broker's side of it is tested in tests/broker."""
+    """Stands where Celery's consumer does; the broker's side of it is tested in tests/broker.
+
+    `busy`: what is called soon waits for `catch_up`, which runs it the wrong way round, as kombu's hub may.
+    """
 
     def __init__(self) -> None:
         self.open: set[str] = set()
-        self.task_consumer = self
+        self.task_consumer: Any = self
+        self.busy = False
+        self._called: list[Callable[[], None]] = []
 
     def call_soon(self, call: Callable[..., None], *args: Any) -> None:
-        call(*args)
+        self._called.append(partial(call, *args))
+        if not self.busy:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        while self._called:
+            self._called.pop()()
 
     def add_task_queue(self, queue: str) -> None:
         self.open.add(queue)
 
     def cancel_task_queue(self, queue: str) -> None:
         self.open.discard(queue)
+
+    def consuming_from(self, queue: str) -> bool:
+        return queue in self.open
 
 
 class CeleryWorker:
@@ -168,6 +183,26 @@ class TestTheDoor:
         door.set(is_open=True)
         door.attach(worker)
         assert worker.deselected == []
+
+    @pytest.mark.parametrize("is_open", [True, False])
+    def test_stands_as_was_said_last_though_the_consumer_is_told_in_any_order(self, is_open: bool) -> None:
+        door, worker = Door("gpu"), CeleryWorker()
+        door.attach(worker)
+        worker.consumer.busy = True
+        for _ in range(3):
+            door.set(is_open=not is_open)
+            door.set(is_open=is_open)
+        worker.consumer.catch_up()
+        assert worker.consumer.open == ({"gpu"} if is_open else set())
+
+    def test_stands_as_was_said_when_the_broker_is_back_though_the_consumer_forgot_it(
+        self, start_agent: StartAgent
+    ) -> None:
+        agent, worker = start_agent(), CeleryWorker()
+        agent._door.attach(worker)
+        assert worker.consumer.open == set()
+        agent.broker_back()
+        assert worker.consumer.open == {"gpu"}
 
     @pytest.mark.parametrize("runtime_dies", [False, True])
     def test_closes_while_a_message_would_be_of_no_use(
