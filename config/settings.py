@@ -57,12 +57,18 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
         None, description="The first admin token (gk-…); created at start while no token exists."
     )
 
+    schema_wait_seconds: Annotated[float, Field(ge=0)] = Field(
+        0, description="A process whose database has an older schema waits so long for it to be brought up, then ends."
+    )
     stop_grace_seconds: Seconds = Field(
         default_factory=lambda data: 3 * data["renew_seconds"],
         description="How long a stopped shard's last hand-in and report are accepted.",
         json_schema_extra={"default": "3 * renew_seconds"},
     )
     control_threads: PositiveInt = Field(4, description="Pieces of control work a control worker does at once.")
+    stand_in_seconds: Seconds = Field(
+        60, description="An API process starts a control worker when work waits and none was alive for so long."
+    )
     max_attempts: PositiveInt = Field(3, description="Executions of a job whose worker reports a failure.")
     max_losses: PositiveInt = Field(5, description="Lost workers a job survives (a pool may have its own).")
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from app.db import schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable, Store
 from config.logging import configure
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.verb == "check":
             return _check(settings)
         configure("api", level=settings.log_level, as_json=settings.log_json)
+        if asked.migrate and not _is_current(settings):
+            _migrate(settings)
         from app.api import serving  # noqa: PLC0415 - two seconds that the other verbs need not wait for
 
         serving.prepare(settings, init=asked.init)
@@ -41,11 +44,24 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuyard serve", description="The API and its schema.")
     parser.add_argument("verb", nargs="?", choices=("serve", "migrate", "check"), default="serve")
     parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
+    parser.add_argument("--migrate", action="store_true", help="bring the schema up first")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--tls-cert", type=Path)
     parser.add_argument("--tls-key", type=Path)
     return parser
+
+
+def _is_current(settings: ServerSettings) -> bool:
+    store = Store(settings.database_url.get_secret_value())
+    try:
+        schema.check(store)
+    except SchemaMismatch:
+        return False  # a newer one is refused where it would be changed
+    else:
+        return True
+    finally:
+        store.close()
 
 
 def _migrate(settings: ServerSettings) -> int:

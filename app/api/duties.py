@@ -17,7 +17,8 @@ from app.sweeps.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 10.0
+LOOKS = 6
+"""So often in `stand_in_seconds` it looks whether one is needed."""
 STAND_IN_SECONDS = 600.0
 """A stand-in works for so long, and is started again if it is needed still."""
 CHILD_LOOK_SECONDS = 1.0
@@ -26,10 +27,14 @@ CHILD_STOP_SECONDS = 15.0
 
 
 class Duties:
-    """The side work of one API process. `periods` maps each sweep to its period in seconds."""
+    """The side work of one API process.
 
-    def __init__(self, yard: Yard, *, periods: Mapping[str, float], runner: str) -> None:
+    `periods` maps each sweep to its period in seconds; after `stand_in_seconds` without a control worker it starts one.
+    """
+
+    def __init__(self, yard: Yard, *, periods: Mapping[str, float], stand_in_seconds: float, runner: str) -> None:
         self._yard = yard
+        self._stand_in_seconds = stand_in_seconds
         self._stopping = threading.Event()
         self._sweeper = Sweeper(yard, periods=periods, runner=runner, stopping=self._stopping)
         self._threads = [
@@ -62,9 +67,9 @@ class Duties:
                 log.warning("nobody heard heartbeats for %.0f s; every lease was given that time", gap.total_seconds())
 
     def _stand_in(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
+        while not self._stopping.wait(self._stand_in_seconds / LOOKS):
             try:
-                if standin.needed(self._yard):
+                if standin.needed(self._yard, self._stand_in_seconds):
                     log.warning("no control worker is alive and work waits: this process starts one")
                     self._run_stand_in()
             except Exception as error:  # noqa: BLE001 - a database or a process table that is full is not so for ever

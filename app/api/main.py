@@ -69,7 +69,12 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             app.state.yard = yard = replace(yard, bells=listeners)
             app.state.used_tokens = set()
             metrics.show(yard)
-            duties = Duties(yard, periods=periods(found), runner=f"{STAND_IN}{socket.gethostname()}-{os.getpid()}")
+            duties = Duties(
+                yard,
+                periods=periods(found),
+                stand_in_seconds=found.stand_in_seconds,
+                runner=f"{STAND_IN}{socket.gethostname()}-{os.getpid()}",
+            )
             await run_in_threadpool(duties.start)
             side_work = [
                 asyncio.create_task(_note_used_tokens(app)),
@@ -105,7 +110,7 @@ def close_listeners(app: FastAPI) -> None:
 
 def begin(yard: Yard, settings: ServerSettings) -> None:
     """Make sure that the database is one to serve. Raises SchemaMismatch, whose message names the command to run."""
-    schema.check(yard.store)
+    schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
     if settings.bootstrap_token is not None:
         beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())
     declared = {name: _declared(name, pool) for name, pool in settings.pools.items()}

@@ -17,6 +17,9 @@ def serve(
     init: Annotated[
         bool, typer.Option("--init", help="Make the first admin key, if there is none; printed once.")
     ] = False,
+    migrate_first: Annotated[
+        bool, typer.Option("--migrate", help="Bring the database's schema to this version first.")
+    ] = False,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 = a free one.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain (PEM).")] = None,
@@ -25,7 +28,8 @@ def serve(
     """Run the API."""
     options = {"--host": host, "--port": port, "--tls-cert": tls_cert, "--tls-key": tls_key}
     arguments = [text for name, value in options.items() if value is not None for text in (name, str(value))]
-    _become("serve", *(["--init"] if init else []), *arguments)
+    flags = [flag for flag, asked in (("--init", init), ("--migrate", migrate_first)) if asked]
+    _become("serve", *flags, *arguments)
 
 
 def migrate() -> None:

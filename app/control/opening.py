@@ -14,7 +14,7 @@ def open_agent() -> ControlAgent:
     settings = load(ServerSettings)
     yard = open_yard(settings)
     try:
-        schema.check(yard.store)
+        schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
     except schema.SchemaMismatch as error:
         raise SystemExit(f"gpuyard: {error}") from None
     if settings.broker_url is not None:

@@ -4,6 +4,7 @@ Every process of the control plane looks at its start, so this reads Alembic's o
 load than the look. `app.db.migrating` is what changes a schema.
 """
 
+import time
 from functools import cache
 from pathlib import Path
 
@@ -11,19 +12,28 @@ from sqlalchemy import Connection, inspect, text
 
 from app.db.store import Store
 
+_LOOK_SECONDS = 0.05
+
 
 class SchemaMismatch(Exception):
     """The database's schema is not this version's; the message names the command that mends it."""
 
 
-def check(store: Store) -> None:
-    """Raise SchemaMismatch unless the schema is exactly this version's."""
-    with store.engine.connect() as connection:
-        found = current(connection)
-    refuse_newer(found)
+def check(store: Store, *, wait_seconds: float = 0.0) -> None:
+    """Raise SchemaMismatch unless the schema is exactly this version's, or becomes so within `wait_seconds`."""
+    until = time.monotonic() + wait_seconds
+    while (found := _look(store)) != head() and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
     if found != head():
         state = f"at revision {found}" if found else "empty"
         raise SchemaMismatch(f"the database is {state} and this gpuyard needs revision {head()}. Run: gpuyard migrate")
+
+
+def _look(store: Store) -> str | None:
+    with store.engine.connect() as connection:
+        found = current(connection)
+    refuse_newer(found)
+    return found
 
 
 def head() -> str:

@@ -12,7 +12,9 @@ from app.local.children import Part
 
 ROOT = Path(app.__file__).parents[1]
 _CELERY = (sys.executable, "-m", "celery", "-A")
-# What `gpuyard serve` and `gpuyard migrate` turn into, without a second start of the interpreter.
+SCHEMA_SECONDS = 60.0
+"""How long the API may take to bring the schema up before the control worker gives up, and is started again."""
+# What `gpuyard serve` turns into, without a second start of the interpreter.
 _API = (sys.executable, "-m", "app.api")
 
 
@@ -46,18 +48,16 @@ class Plan:
         }
         return {**os.environ, **self.given, **found, **ours}
 
-    def migrate(self) -> Part:
-        """Bring the schema up; ends by itself."""
-        return Part("migrate", (*_API, "migrate"), self.environment())
-
     def api(self, *, admin_key: str, locks: tuple[int, ...]) -> Part:
-        """The API, which makes `admin_key` the first token."""
-        return Part("api", (*_API, "serve"), self.environment(GPUYARD_BOOTSTRAP_TOKEN=admin_key), inherit=locks)
+        """The API, which brings the schema up and makes `admin_key` the first token."""
+        environment = self.environment(GPUYARD_BOOTSTRAP_TOKEN=admin_key)
+        return Part("api", (*_API, "serve", "--migrate"), environment, inherit=locks)
 
     def control(self, *, locks: tuple[int, ...]) -> Part:
-        """The control worker."""
+        """The control worker, which waits for the schema: it is started together with the API."""
         argv = (*_CELERY, "app.celery_control", "worker", "-Q", "control", "-n", "control@%h")
-        return Part("control", argv, self.environment(), inherit=locks)
+        environment = self.environment(GPUYARD_SCHEMA_WAIT_SECONDS=f"{SCHEMA_SECONDS:g}")
+        return Part("control", argv, environment, inherit=locks)
 
     def beat(self, *, locks: tuple[int, ...]) -> Part:
         """Beat."""

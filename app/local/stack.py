@@ -1,6 +1,6 @@
 """A whole installation on one machine: started in order, kept running, stopped in the opposite order.
 
-Start: guard, broker, schema, then API, control worker and beat together, keys, GPU workers, Flower.
+Start: guard, broker, then API (and schema), control worker and beat together, keys, GPU workers, Flower.
 Stop: GPU workers (they drain), Flower, control worker, beat, API, broker.
 One thread drives everything; every wait watches all children.
 """
@@ -106,7 +106,6 @@ class Stack:
         inherited = (self._claim,)
         if self._broker is not None:
             self._start_broker(self._broker, inherited)
-        self._run_once(self.plan.migrate())
         self._run(self.plan.api(admin_key=self._keys.admin(), locks=inherited))
         self._run(self.plan.control(locks=inherited))
         self._run(self.plan.beat(locks=inherited))
@@ -162,19 +161,6 @@ class Stack:
         child.start()
         self._children[part.name] = child
         return child
-
-    def _run_once(self, part: Part) -> None:
-        child = self._run(part)
-        del self._children[part.name]
-        until = time.monotonic() + START_SECONDS
-        while not child.ended():
-            if self._stops_asked or time.monotonic() > until:
-                child.stop(within_seconds=0)
-            time.sleep(TICK_SECONDS / 4)
-        if self._stops_asked:
-            raise StopAsked
-        if child.last_exit != 0:
-            raise StackError(f"{part.name} failed:\n{child.last_lines()}")
 
     def _wait(self, what: str, condition: Callable[[], bool]) -> None:
         """Wait for a step of the start. A child that ends meanwhile is its failure: it would only end again."""

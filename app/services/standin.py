@@ -6,10 +6,8 @@ from app.db import workers as workers_sql
 from app.db.jobs import control_waits
 from app.services.context import Yard
 
-ALONE_SECONDS = 60.0
 
-
-def needed(yard: Yard, alone_seconds: float = ALONE_SECONDS) -> bool:
+def needed(yard: Yard, alone_seconds: float) -> bool:
     """Tell whether control work has waited for so long without any control worker alive."""
     with yard.store.read() as session:
         before = yard.store.now(session) - timedelta(seconds=alone_seconds)

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.api import duties
 from app.api.duties import Duties
 from app.db.store import Store
 from app.sweeps.election import SWEEPS
-from tests.yards import created, later, new_yard
+from tests.yards import created, new_yard
 
 LONG = 10.0
 
@@ -19,12 +18,10 @@ LONG = 10.0
 def test_a_stand_in_that_cannot_be_started_is_tried_again(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(duties, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     yard = new_yard(store, tmp_path / "blobs")
     created(yard)
-    later(yard, 61)
-    own = Duties(yard, periods=dict.fromkeys(SWEEPS, 60.0), runner="api")
+    own = Duties(yard, periods=dict.fromkeys(SWEEPS, 60.0), stand_in_seconds=0.1, runner="api")
     with caplog.at_level(logging.WARNING, "app.api.duties"):
         own.start()
         try:

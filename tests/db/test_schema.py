@@ -1,5 +1,6 @@
 """The schema goes from empty to this version, and another version is refused with the command that mends it."""
 
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -23,6 +24,16 @@ def test_migrating_from_empty_gives_exactly_the_tables_of_the_code(store: Store)
 def test_an_empty_database_is_refused_with_the_command_that_mends_it(database_url: str) -> None:
     with closing(Store(database_url)) as empty, pytest.raises(schema.SchemaMismatch, match="gpuyard migrate"):
         schema.check(empty)
+
+
+def test_a_process_may_wait_for_whoever_brings_the_schema_up(database_url: str) -> None:
+    with closing(Store(database_url)) as empty, closing(Store(database_url)) as other:
+        migration = threading.Timer(0.2, migrating.migrate, [other])
+        migration.start()
+        try:
+            schema.check(empty, wait_seconds=30)
+        finally:
+            migration.join()
 
 
 def test_a_newer_schema_is_refused_by_serve_and_by_migrate(store: Store) -> None:
