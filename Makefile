@@ -66,11 +66,13 @@ test-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## the tests against a real vLLM on t
 test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Prometheus' own promtool (20 MB from Debian, once)
 	GPUYARD_TEST_PROMTOOL=$(abspath $(PROMETHEUS))/usr/bin/promtool $(BIN)/python -m pytest -m alerts tests/alerts
 
-chaos: $(VENV)/.dev ## the kill test, 20,000 rows in five minutes; SEED=7 repeats one; writes docs/operate/faults.md
-	$(BIN)/python -m tests.chaos full --write $(if $(SEED),--seed $(SEED))
+CHAOS_OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(DATABASE),--database $(DATABASE)) $(if $(TIMES),--times $(TIMES))
 
-chaos-quick: $(VENV)/.dev ## the kill test with 2,000 rows in a minute, as CI runs it; SEED=7 repeats one
-	$(BIN)/python -m tests.chaos quick $(if $(SEED),--seed $(SEED))
+chaos: $(VENV)/.dev ## the kill test, 20,000 rows in five minutes; SEED=7 DATABASE=postgresql TIMES=10; writes docs/operate/faults.md
+	$(BIN)/python -m tests.chaos full --write $(CHAOS_OPTIONS)
+
+chaos-quick: $(VENV)/.dev ## the same in half a minute, as CI runs it
+	$(BIN)/python -m tests.chaos quick $(CHAOS_OPTIONS)
 
 lint: $(VENV)/.dev ## ruff: all rules and the format
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from tests.chaos.fleet import Fleet
 from tests.chaos.forms import LOSSES, SILENT, Form, Kind
 from tests.chaos.happening import Happened, Run
 from tests.chaos.resources import Resources
+from tests.chaos.stalls import Stalls
 from tests.chaos.takeovers import Takeover
 from tests.e2e.rows import carries_its_own_mark, counts
 from tests.e2e.submitted import Submitted
@@ -89,8 +90,8 @@ def _deaf_seconds(happened: Sequence[Happened], at: float) -> float:
     return sum(min(over, at) - began for began, over in spans if began <= at <= over + WORK_SECONDS)
 
 
-def of_takeovers(found: Sequence[Takeover], form: Form) -> list[Check]:
-    """How long shards lay idle."""
+def of_takeovers(found: Sequence[Takeover], form: Form, stalls: Stalls) -> list[Check]:
+    """How long shards lay idle. While the machine itself stood still nobody could have taken them."""
     bounds = {
         kind: form.toleration_seconds + SLACK_SECONDS if kind in SILENT else form.prompt_seconds
         for kind in (Kind.RESTART, Kind.DEATH, Kind.FREEZE, Kind.DRAIN)
@@ -98,11 +99,26 @@ def of_takeovers(found: Sequence[Takeover], form: Form) -> list[Check]:
     since = {Kind.RESTART: "its hello", Kind.DEATH: "the kill", Kind.FREEZE: "the stop", Kind.DRAIN: "its release"}
     checks = []
     for kind, bound in bounds.items():
-        waits = [takeover.waited for takeover in found if takeover.met.fault.kind is kind]
+        waits = [
+            (takeover.waited, stalls.between(*takeover.span)) for takeover in found if takeover.met.fault.kind is kind
+        ]
         if waits:
             what = f"{len(waits)} shards after `{kind}`: seconds from {since[kind]} to the next worker, at most"
-            checks.append(Check(what, f"{max(waits):.1f}", f"{bound:g}", max(waits) <= bound))
+            waited, stalled = max(waits, key=lambda wait: wait[0] - wait[1])
+            allowed = f"{bound:g}" + (f", and {stalled:.1f} that the machine stood still" if stalled else "")
+            checks.append(Check(what, f"{waited:.1f}", allowed, waited <= bound + stalled))
     return checks
+
+
+def of_machine(stalls: Stalls) -> list[Check]:
+    """How busy the machine was: no bound, but what the bounds of time are to be read by."""
+    found = f"{len(stalls.found)}, the longest {stalls.longest:.1f} s, {stalls.seconds:.1f} s in all"
+    return [
+        Check("times the machine stood still for 0.1 s or more", found, "any", holds=True),
+        Check(
+            "share of the time in which something waited for a processor", f"{stalls.pressure:.0%}", "any", holds=True
+        ),
+    ]
 
 
 def of_processes(resources: Resources, left: Sequence[str], exits: Mapping[str, Sequence[int]]) -> list[Check]:

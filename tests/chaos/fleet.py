@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.forms import WORKERS, Form
 from tests.e2e.yard import Process, Yard
-from tests.fakes.runtime_process import RuntimeProcess, start_runtime
+from tests.fakes.runtime_process import RuntimeProcess, launch
 
 SELF_STOPPED = re.compile(r"^(\S+)\.\d+Z \[\w+ *\] lease\.self_stopped", re.MULTILINE)
 """Up to the second: one look gives up all leases that are overdue."""
@@ -56,9 +56,10 @@ class Fleet:
 
     def start(self) -> None:
         """Start all and wait until they listen."""
-        for name in WORKERS:
-            latency = ("--latency-ms", self._form.latency_ms, "--spread", "--slots", 1000)
-            engine = start_runtime(self._yard.folder, *latency, spawn=self._yard.spawn_engine)
+        latency = ("--latency-ms", self._form.latency_ms, "--spread", "--slots", 1000)
+        launched = {name: launch(self._yard.folder, *latency, spawn=self._yard.spawn_engine) for name in WORKERS}
+        for name, starting in launched.items():
+            engine = starting.listening()
             self.machines[name] = Machine(name, engine, self._process(name, engine))
             self.machines[name].pids.append(self.machines[name].process.pid)
         self._yard.until_present(*WORKERS)

@@ -39,6 +39,8 @@ class Form:
     timing: Mapping[str, float]
     worker_faults: Mapping[Kind, int]
     part_faults: Mapping[tuple[str, Kind], int]
+    fewest_working: int
+    """A fault of a worker waits while no more than this many work: with nobody left there is nothing to see."""
     prompt_seconds: float
     """How long a shard may lie idle that a restarted or leaving worker gave back; CI shares its machine with others."""
     bound_seconds: float
@@ -86,25 +88,26 @@ FULL = Form(
         ("control", Kind.KILL): 1,
         ("beat", Kind.KILL): 1,
     },
+    fewest_working=2,
     prompt_seconds=2,
     bound_seconds=270,
 )
 
 QUICK = Form(
     name="quick",
-    rows=2_000,
-    prompts=8,
+    rows=600,
+    prompts=4,
     latency_ms=400,
-    shard_rows=16,
+    shard_rows=8,
     timing={
         "renew_seconds": 1,
-        "grace_seconds": 3,
-        "toleration_seconds": 12,
+        "grace_seconds": 2.5,
+        "toleration_seconds": 8,
         "kill_after_seconds": 0.5,
-        "drain_seconds": 3,
+        "drain_seconds": 2,
         "sweep_seconds": 1,
         "segment_seconds": 1,
-        "retry_max_seconds": 2,
+        "retry_max_seconds": 1,
     },
     worker_faults={Kind.RESTART: 1, Kind.DEATH: 1, Kind.FREEZE: 1, Kind.DRAIN: 1},
     part_faults={
@@ -114,8 +117,9 @@ QUICK = Form(
         ("api", Kind.KILL): 1,
         ("control", Kind.KILL): 1,
     },
+    fewest_working=1,
     prompt_seconds=5,
-    bound_seconds=200,
+    bound_seconds=150,
 )
 
 FORMS = {form.name: form for form in (FULL, QUICK)}

@@ -10,6 +10,7 @@ from tests.chaos.happening import Chaos, Run
 from tests.chaos.report import Report
 from tests.chaos.resources import left_over
 from tests.chaos.schedule import schedule
+from tests.chaos.stalls import Stalls
 from tests.chaos.takeovers import Takeover, takeovers
 from tests.e2e.rows import marked
 from tests.e2e.submitted import Submitted
@@ -17,7 +18,7 @@ from tests.e2e.yard import Yard
 
 
 def kill_test(form: Form, seed: int, folder: Path, *, database_url: str | None = None) -> Report:
-    """Run it in `folder`. Raises AssertionError when the batch does not end; all else the report says."""
+    """Run it in `folder`. Raises DidNotEnd when the batch does not; all else the report says."""
     timing = {f"GPUYARD_{name.upper()}": f"{value:g}" for name, value in form.timing.items()}
     with Yard(folder, database_url=database_url, timing=timing, shard_rows=form.shard_rows) as yard:
         yard.start()
@@ -27,19 +28,21 @@ def kill_test(form: Form, seed: int, folder: Path, *, database_url: str | None =
         try:
             batch = yard.submit(marked(checks.PREFIX, form.rows))
             chaos = Chaos(yard, fleet, books, form, schedule(form, seed))
-            run = chaos.until_the_end(batch.id)
+            with Stalls() as stalls:
+                run = chaos.until_the_end(batch.id)
             found = [
                 *checks.of_rows(batch, fleet, form, run),
                 checks.of_schedule(run),
                 *checks.of_losses(run, form),
-                *checks.of_takeovers(_takeovers(yard, run, batch), form),
+                *checks.of_takeovers(_takeovers(yard, run, batch), form, stalls),
+                *checks.of_machine(stalls),
             ]
         finally:
             books.close()
             fleet.stop()
     exits = {name: machine.exits for name, machine in fleet.machines.items()}
     found += checks.of_processes(chaos.resources, left_over(folder), exits)
-    return Report(form, seed, "postgres" if database_url else "sqlite", run, found)
+    return Report(form, seed, "postgresql" if database_url else "sqlite", run, found)
 
 
 def _takeovers(yard: Yard, run: Run, batch: Submitted) -> list[Takeover]:

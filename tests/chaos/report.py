@@ -45,6 +45,17 @@ class Report:
         ]
         return "\n".join(lines)
 
+    def line(self) -> str:
+        """A run that passed, in one line."""
+        waits = " · ".join(check.found for check in self.checks if "to the next worker" in check.what)
+        found = {check.what: check.found for check in self.checks}
+        again, stalls = found["rows that ran more than once"], found["times the machine stood still for 0.1 s or more"]
+        return (
+            f"ok: seed {self.seed}, {self.database}, {self.seconds:.0f} s, {len(self.run.happened)} faults, "
+            f"{found['distinct ids']} of {self.form.rows} rows, none missing, none doubled, {again} ran again; "
+            f"taken over after at most {waits} s; stalls: {stalls}"
+        )
+
     def _fault(self, number: int) -> str:
         met = self.run.happened[number]
         over = f", over after {met.over_at - met.at:.1f} s" if met.over_at and met.over_at > met.at else ""

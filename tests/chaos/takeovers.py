@@ -37,6 +37,12 @@ class Takeover:
             return until - self.absent
         return until - (self.freed if self.met.fault.kind is Kind.DRAIN else self.returned or 0)
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """From when to when it waited, in seconds of the wall clock."""
+        ended = self.met.at + (self.freed if self.taken is None else self.taken)
+        return ended - self.waited, ended
+
 
 def takeovers(
     happened: Sequence[Happened],

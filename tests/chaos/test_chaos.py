@@ -9,6 +9,7 @@ import pytest
 from tests.chaos.forms import FULL, OF_WORKERS, QUICK, WORKERS, Form
 from tests.chaos.kill_test import kill_test
 from tests.chaos.schedule import schedule
+from tests.chaos.stalls import Stalls
 from tests.cluster import Cluster
 
 SEED = 5
@@ -34,6 +35,14 @@ def test_whatever_is_killed_every_row_ends_once(tmp_path: Path, database_url: st
     report = kill_test(QUICK, SEED, tmp_path, database_url=database_url)
     log.info("%s", report.text())
     assert report.failed == [], report.text()
+
+
+def test_what_the_machine_stood_still_for_counts_as_far_as_it_fell_into_a_wait() -> None:
+    stalls = Stalls()
+    stalls.found += [(10.0, 12.0), (20.0, 20.5)]
+    assert stalls.between(11, 20.25) == 1.25
+    assert stalls.between(13, 19) == 0
+    assert (stalls.longest, stalls.seconds) == (2, 2.5)
 
 
 def test_a_seed_gives_the_same_faults_again_and_another_seed_others() -> None:

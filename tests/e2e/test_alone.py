@@ -15,9 +15,9 @@ ROWS = 600
 TRIES = 5
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), shard_rows=64) as yard:
+    with Yard(tmp_path_factory.mktemp("yard"), shard_rows=64, stand_in_seconds=2) as yard:
         yard.start()
         yard.worker("one")
         yard.worker("two")
@@ -34,9 +34,9 @@ def test_a_batch_is_validated_taken_over_and_finished_without_beat_and_control_w
         for pid in gone:
             os.kill(pid, signal.SIGKILL)
         batch = yard.submit(marked("row", ROWS, "latency_ms=150"))
-        batch.stored(50, seconds=120)
+        batch.stored(50, seconds=60)
         yard.workers["two"].kill()
-        batch.ended(seconds=120)
+        batch.ended(seconds=60)
         assert_each_row_once(batch, "row", ROWS)
         assert "lease.expired" in {event["type"] for event in yard.events(batch.id)}
     finally:

@@ -1,4 +1,4 @@
-"""Workers that die or freeze while thousands of rows run: every row ends once, with its own answer."""
+"""Workers that are drained, die or freeze while thousands of rows run: every row ends once, with its own answer."""
 
 import logging
 import os
@@ -18,6 +18,7 @@ ROWS = int(os.environ.get("GPUYARD_TEST_ROWS", "5000"))
 WORKERS = ("north", "east", "south", "west")
 LATENCY_MS = 25
 FROZEN_ROWS = 3000
+DRAINED_ROWS = 2000
 log = logging.getLogger("figures")
 
 
@@ -25,12 +26,35 @@ log = logging.getLogger("figures")
 def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yard]:
     where = tmp_path_factory.mktemp("yard")
     rows = max(ROWS, 50_000)
-    with Yard(where, database_url=fleet.database_url, transports=fleet.transports, max_rows=rows) as yard:
+    with Yard(
+        where, database_url=fleet.database_url, transports=fleet.transports, max_rows=rows, shard_rows=64
+    ) as yard:
         yard.start()
         for name in WORKERS:
             yard.worker(name)
         yard.until_present(*WORKERS)
         yield yard
+
+
+def test_four_workers_drained_one_after_the_other_lose_and_repeat_nothing(yard: Yard) -> None:
+    """A rolling restart."""
+    batch = yard.submit(marked("rolled", DRAINED_ROWS, "latency_ms=400"))
+    batch.stored(100)
+    for name in WORKERS:
+        assert batch.now().status == "in_progress", "the drain must meet a worker at work"
+        assert yard.workers[name].stop(seconds=30) == 0
+        yard.worker(name)
+    batch.ended(seconds=120)
+
+    assert_each_row_once(batch, "rolled", DRAINED_ROWS)
+    assert yard.runtime.stats()["requests"] == DRAINED_ROWS
+    kinds = {event["type"] for event in yard.events(batch.id)}
+    assert "lease.released" in kinds
+    assert "lease.expired" not in kinds
+    for name in WORKERS:
+        of_worker = yard.events(yard.http.get(f"/v1/workers/{name}").json()["id"])
+        (gone,) = [event["data"] for event in of_worker if event["type"] == "worker.gone"]
+        assert gone == {"name": name, "reason": "signal", "inflight_abandoned": 0}
 
 
 def job_of_each_lease(events: list[dict[str, Any]]) -> dict[int, tuple[str, int]]:
@@ -43,6 +67,8 @@ def job_of_each_lease(events: list[dict[str, Any]]) -> dict[int, tuple[str, int]
 
 
 def test_the_rows_of_a_killed_worker_run_elsewhere_and_every_row_ends_once(yard: Yard) -> None:
+    yard.runtime.reset()
+    yard.until_present(*WORKERS)
     began = time.monotonic()
     batch = yard.submit(marked("row", ROWS, f"latency_ms={LATENCY_MS}"))
     batch.stored(ROWS // 5, seconds=300)

@@ -71,6 +71,7 @@ class Process:
     def __init__(self, name: str, argv: Sequence[str], *, env: Mapping[str, str], log: Path, guard: Guard) -> None:
         self.name = name
         self.log = log
+        self._before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as output:
             self._popen = guard.spawn(argv, env=env, log=output, cwd=log.parent)
         self.pid = self._popen.pid
@@ -85,11 +86,11 @@ class Process:
         return self._popen.poll()
 
     def until_it_says(self, text: str, *, seconds: float = WORKER_SECONDS) -> None:
-        """Wait for a line of its output."""
+        """Wait for a line of its output; what an earlier process of the name said does not count."""
 
         def said() -> bool:
             assert self.alive, self.log.read_text()
-            return text in self.log.read_text()
+            return text.encode() in self.log.read_bytes()[self._before :]
 
         until(said, f"{self.name} says {text!r}", seconds=seconds)
 

@@ -56,26 +56,42 @@ class RuntimeProcess:
         self.process.wait(timeout=10)
 
 
+@dataclass
+class Starting:
+    """A mock that was started a moment ago."""
+
+    process: subprocess.Popen[bytes]
+    ready: Path
+
+    def listening(self) -> RuntimeProcess:
+        """Wait until it listens."""
+        end = time.monotonic() + 20
+        while not self.ready.exists():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.process.kill()
+                raise AssertionError(f"the mock runtime did not start: {self.process.args!r}")
+            time.sleep(0.01)
+        return RuntimeProcess(self.process, self.ready.read_text())
+
+
 def quietly(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def start_runtime(folder: Path, *options: object, spawn: Spawn = quietly) -> RuntimeProcess:
-    """Start a mock with command-line options such as `"--latency-ms", 50` and wait until it listens.
+    """Start a mock as `launch` does and wait until it listens."""
+    return launch(folder, *options, spawn=spawn).listening()
+
+
+def launch(folder: Path, *options: object, spawn: Spawn = quietly) -> Starting:
+    """Start a mock with command-line options such as `"--latency-ms", 50`.
 
     With `"--like", "llama-server"` it is a replica of that server.
     """
     ready = folder / f"runtime-{time.monotonic_ns()}.url"
     script = REPLICA_SCRIPT if "--like" in options else SCRIPT
     command = [sys.executable, str(script), "--ready-file", str(ready), *map(str, options)]
-    process = spawn(command)
-    end = time.monotonic() + 20
-    while not ready.exists():
-        if process.poll() is not None or time.monotonic() > end:
-            process.kill()
-            raise AssertionError(f"the mock runtime did not start: {command}")
-        time.sleep(0.01)
-    return RuntimeProcess(process, ready.read_text())
+    return Starting(spawn(command), ready)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.migrated import migrate
 from tests.race_rules import assert_contract, end_all, ended, jump
 from tests.yards import Controller, Machine, assert_sound, batch, cancel, created, machine, new_yard
 
-RUNS = int(os.environ.get("GPUYARD_TEST_RUNS", "20"))
+RUNS = int(os.environ.get("GPUYARD_TEST_RUNS", "10"))
 RUNS_OF_A_DATABASE = 10
 SECONDS = 60.0
 
