@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, PositiveInt, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from app.domain.webhooks import networks
 from config import places
 from config.broker_url import is_loopback
 from config.fields import (
@@ -94,6 +95,17 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
     )
     blob_retention_seconds: PositiveInt = Field(DAY_SECONDS, description="Life of contents that nothing refers to.")
     event_retention_seconds: PositiveInt = Field(30 * DAY_SECONDS, description="Life of an event.")
+    webhook_networks: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Networks outside the public Internet that webhooks may be sent to, by plain HTTP too: "
+        "10.1.0.0/16, 127.0.0.1/32; a comma list in the environment.",
+    )
+    webhook_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
+        10, description="Longest time of one try to deliver a webhook, all in all."
+    )
+    webhook_max_tries: PositiveInt = Field(
+        30, description="Tries of one webhook; the waits between them grow from 5 s to 4 h, so 30 take three days."
+    )
     pools: dict[str, PoolSettings] = Field(
         default_factory=dict, description="Pools by name, declared at start: [pools.NAME] tables of the file."
     )
@@ -119,12 +131,25 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
                 raise ValueError(f"pools.{name}: {error}") from None
         return self
 
+    @field_validator("webhook_networks", mode="before")
+    @classmethod
+    def _networks(cls, value: object) -> object:
+        found = comma_list(value)
+        if isinstance(found, (list, tuple)):
+            networks([str(text) for text in found])
+        return found
+
     @field_validator("bootstrap_token")
     @classmethod
     def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith("gk-"):
             raise ValueError("a token starts with gk-")
         return value
+
+
+def comma_list(value: object) -> object:
+    """Read the environment's form of a list; any other value is left as it is."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 def _num_parallel() -> int:
@@ -195,7 +220,7 @@ class WorkerSettings(
     @field_validator("runtime_url", mode="before")
     @classmethod
     def _list(cls, value: object) -> object:
-        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+        return comma_list(value)
 
     @field_validator("state_dir")
     @classmethod

@@ -3,19 +3,24 @@
 Usage: python docs/_generate.py [--check]
 
 Each page has one function that returns its whole text. Nothing here knows a fact of its own: pages are made from the
-settings classes, the event names, the tables of metrics and parameters, and the OpenAPI document.
+settings classes, the event names, the tables of metrics and parameters, the OpenAPI document and the commands.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import typer
+
 from app.api import access
 from app.api.main import create_app
+from app.cli.errors import MEANINGS
+from app.cli.main import app as cli
 from app.domain import events, metrics
 from app.domain.metrics import Source
 from app.domain.parameter_table import TABLE, Parameter, Support
@@ -24,6 +29,7 @@ from config.settings import ServerSettings
 
 REFERENCE = Path(__file__).parent / "reference"
 
+COMPLETION = ("install_completion", "show_completion")
 HEAD = "<!-- Written by `make docs`. Change the code, not this page. -->\n\n"
 
 
@@ -118,6 +124,56 @@ def api_page() -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
+def cli_page() -> str:
+    """Every command with its options, and the exit codes they share."""
+    lines = [
+        "# The command line",
+        "",
+        "`gpuyard COMMAND --help` says the same. Answers go to standard output, all else to standard error. `--json`",
+        "leaves one JSON document (of a stream: one a line) and nothing else on standard output. `NO_COLOR=1` takes",
+        "colours away; off a terminal there are none. `gpuyard --install-completion` has the shell complete commands",
+        "and options.",
+        "",
+        "## Exit codes",
+        "",
+        "The same of every command.",
+        "",
+        "| code | means |",
+        "|---|---|",
+        *(f"| {int(code)} | {meaning} |" for code, meaning in MEANINGS.items()),
+    ]
+    for words, command in _commands(typer.main.get_command(cli)):
+        lines += ["", f"## `{' '.join(words)}`", "", _first_part(command.help or "")]
+        options = [part for part in command.params if part.name not in {"help", *COMPLETION}]
+        if options:
+            lines += ["", "| argument or option | means |", "|---|---|"]
+            lines += [
+                f"| {_names(part)} | {(getattr(part, 'help', None) or '').replace('|', chr(92) + '|')} |"
+                for part in options
+            ]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _commands(command: Any, words: tuple[str, ...] = ("gpuyard",)) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Give a command and those below it, in the order of `--help`."""
+    if getattr(command, "invoke_without_command", False) or not hasattr(command, "commands"):
+        yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, (*words, name))
+
+
+def _first_part(text: str) -> str:
+    """A command's help without what the table of exit codes says."""
+    parts = (" ".join(part.split()) for part in text.split("\n\n"))
+    return "\n\n".join(part for part in parts if part and not part.startswith("Exit code: 0 completed"))
+
+
+def _names(part: Any) -> str:
+    if part.param_type_name == "argument":
+        return f"`{part.metavar or part.name.upper()}`"
+    return ", ".join(f"`{name}`" for name in [*part.opts, *part.secondary_opts])
+
+
 def parameters_page() -> str:
     """Every parameter of every endpoint, and what each kind of runtime does with it."""
     lines = [
@@ -162,6 +218,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "parameters.md": parameters_page,
     "api.md": api_page,
+    "cli.md": cli_page,
 }
 
 

@@ -4,7 +4,7 @@ from sqlmodel import select
 
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Job, Lease, Segment
-from app.domain.jobs import ENDED, ControlVerb, JobState
+from app.domain.jobs import ENDED, UNCOUNTED, ControlVerb, JobState
 from app.domain.leases import LIVE
 from app.domain.rowsets import RowSet
 from app.services.context import Yard
@@ -20,7 +20,7 @@ def assert_sound(yard: Yard) -> None:
                 live_of[found.job_id] = live_of.get(found.job_id, 0) + 1
         segments: dict[int, list[Segment]] = segments_sql.of_jobs(session, [job.id or 0 for job in jobs])
         for one in session.exec(select(Batch)):
-            counted = [job for job in jobs if job.batch_id == one.id and job.verb != ControlVerb.FINALIZE]
+            counted = [job for job in jobs if job.batch_id == one.id and job.verb not in UNCOUNTED]
             assert one.live == sum(live_of.get(job.id or 0, 0) for job in counted)
             assert one.open_jobs == sum(job.state not in ENDED for job in counted)
             finalizers = [job for job in jobs if job.batch_id == one.id and job.verb == ControlVerb.FINALIZE]

@@ -21,6 +21,7 @@ from app.domain.leases import LeaseState
 from app.domain.outputs import output_line
 from app.domain.rows import Reply, RowError, RowErrorCode
 from app.domain.rowsets import RowSet
+from app.domain.webhooks import networks
 from app.domain.workers import ByeReason, Phase, Transport
 from app.schemas.batches import NewBatch
 from app.schemas.claims import (
@@ -37,7 +38,7 @@ from app.schemas.handins import write_line
 from app.schemas.segments import End, FirstRows, HandInAnswer, HandInHeader, Part
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, HostSample, RuntimeInfo, Welcome
 from app.services import batches, blobs, claims, control, files, handins, leases, presence, row_starts, stops, workers
-from app.services.context import Bells, Caller, Limits, Silence, Yard
+from app.services.context import Bells, Caller, Limits, Silence, WebhookRules, Yard
 from app.services.files import Upload
 from app.sweeps import lease_expiry
 from tests.soundness import assert_sound as assert_sound  # noqa: PLC0414 - where every test of the yard finds it
@@ -49,7 +50,11 @@ USER = Caller("org_1", None, "tester", frozenset({"admin", "worker"}), operator=
 def new_yard(store: Store, folder: Path, *, bells: Bells | None = None, **limits: Any) -> Yard:
     """A yard with one org, its pool `gpu`, and shards of four rows; heartbeats can be heard."""
     found = Yard(
-        store=store, blobs=LocalBlobs(folder), limits=Limits(**{"shard_rows": 4, **limits}), bells=bells or Silence()
+        store=store,
+        blobs=LocalBlobs(folder),
+        limits=Limits(**{"shard_rows": 4, **limits}),
+        webhooks=WebhookRules(folder.with_name("webhooks.key"), networks(["127.0.0.0/8"]), timeout_seconds=5),
+        bells=bells or Silence(),
     )
     with store.begin() as session:
         now = store.now(session)

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load(ServerSettings, cli={name: value for name, value in given.items() if value is not None})
         if asked.verb == "migrate":
-            return _migrate(settings)
+            return _migrate(settings, as_json=asked.json)
         if asked.verb == "check":
             return _check(settings)
         configure("api", level=settings.log_level, as_json=settings.log_json)
@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("verb", nargs="?", choices=("serve", "migrate", "check"), default="serve")
     parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
     parser.add_argument("--migrate", action="store_true", help="bring the schema up first")
+    parser.add_argument("--json", action="store_true", help="of migrate: print one JSON document")
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--tls-cert", type=Path)
@@ -64,12 +65,13 @@ def _is_current(settings: ServerSettings) -> bool:
         store.close()
 
 
-def _migrate(settings: ServerSettings) -> int:
+def _migrate(settings: ServerSettings, *, as_json: bool = False) -> int:
     from app.db.migrating import migrate  # noqa: PLC0415 - only this verb needs Alembic
 
     store = Store(settings.database_url.get_secret_value())
     try:
-        print(f"gpuyard: the schema is at revision {migrate(store)}")
+        revision = migrate(store)
+        print(json.dumps({"revision": revision}) if as_json else f"gpuyard: the schema is at revision {revision}")
     finally:
         store.close()
     return 0

@@ -1,38 +1,50 @@
 """`/v1/events`, and a batch's events as they come (server-sent)."""
 
-import asyncio
 import json
+import logging
+import time
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.db.store import DatabaseUnavailable
+from app.domain.errors import Refusal
+from app.schemas.batches import BatchObject
 from app.schemas.events import EventObject
 from app.schemas.listing import Listing
-from app.services import cursors, events
+from app.services import batches, cursors, events
 from app.services.context import Caller, Yard
-from app.services.events import Look
+from app.services.events import NOTHING, Look
 
-LOOK_SECONDS = 0.5
-QUIET_LOOKS = 30
-"""After so many looks without an event a comment is sent, so that proxies keep the connection."""
-MAX_LOOKS = 1200
+TICK_SECONDS = 1.0
+"""How often a stream looks whether its reader is there still, and at the batch itself for those that want it."""
+QUIET_SECONDS = 15.0
+"""After so long without an event a comment is sent, so that proxies keep the connection."""
+MAX_SECONDS = 600.0
 """Then the stream ends and the reader comes again with the last id, as EventSource does by itself."""
 
+_log = logging.getLogger("gpuyard.api")
 router = APIRouter(route_class=GuardedRoute, tags=["events"])
 
+Show = Literal["events", "batch", "both"]
 Limit = Annotated[int, Query(ge=1, le=events.MAX_EVENTS_LISTED)]
 
 
 @router.get("/v1/events")
 def listed(
-    yard: TheYard, caller: TheCaller, after: str | None = None, subject: str | None = None, limit: Limit = 100
+    yard: TheYard,
+    caller: TheCaller,
+    after: str | None = None,
+    subject: str | None = None,
+    limit: Limit = 100,
+    order: Literal["asc", "desc"] = "asc",
 ) -> Listing[EventObject]:
-    """List events, oldest first."""
-    return events.listed(yard, caller, after=after, subject=subject, limit=limit)
+    """List events, oldest first, or newest first with `order=desc`."""
+    return events.listed(yard, caller, after=after, subject=subject, limit=limit, newest_first=order == "desc")
 
 
 @router.get("/v1/batches/{batch_id}/events", response_class=StreamingResponse)
@@ -42,27 +54,71 @@ async def stream(
     request: Request,
     batch_id: str,
     after: str | None = None,
+    show: Show = "events",
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> StreamingResponse:
-    """Send a batch's events until it has ended."""
+    """Send a batch's events until it has ended, or the batch itself whenever it has changed, or both."""
     seq = cursors.parse(last_event_id or after)
+    request.app.state.streams.check_room()
+    if show == "batch" and not seq:
+        seq = (await run_in_threadpool(events.heads, yard, {batch_id})).get(batch_id, 0)
     first = await run_in_threadpool(events.of_batch, yard, caller, batch_id, seq)
-    lines = _lines(yard, caller, request, batch_id, seq, first)
-    return StreamingResponse(lines, media_type="text/event-stream", headers={"cache-control": "no-store"})
+    source = _Source(yard, caller, batch_id, show)
+    lines = _lines(source, request, seq, first)
+    # Some proxies hold an answer back until it is whole, unless they are told not to.
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
 
-async def _lines(
-    yard: Yard, caller: Caller, request: Request, batch_id: str, seq: int, look: Look
-) -> AsyncIterator[str]:
-    quiet = 0
-    for _ in range(MAX_LOOKS):
-        for event in look.events:
-            seq = int(event.id)
-            yield f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(event.model_dump())}\n\n"
-        quiet = 0 if look.events else quiet + 1
-        if look.last or await request.is_disconnected():
-            return
-        if quiet and quiet % QUIET_LOOKS == 0:
-            yield ": still here\n\n"
-        await asyncio.sleep(LOOK_SECONDS)
-        look = await run_in_threadpool(events.of_batch, yard, caller, batch_id, seq)
+class _Source:
+    """Where a stream's lines come from."""
+
+    def __init__(self, yard: Yard, caller: Caller, batch_id: str, show: Show) -> None:
+        self.batch_id = batch_id
+        self.shows_events = show != "batch"
+        self.shows_batch = show != "events"
+        self._yard = yard
+        self._caller = caller
+        self._shown: BatchObject | None = None
+
+    async def look(self, seq: int) -> Look:
+        return await run_in_threadpool(events.of_batch, self._yard, self._caller, self.batch_id, seq)
+
+    async def snapshot(self) -> str:
+        """Give the batch as a message without an id, or nothing when it is as it was."""
+        batch = await run_in_threadpool(batches.retrieve, self._yard, self._caller, self.batch_id)
+        if batch == self._shown:
+            return ""
+        self._shown = batch
+        return f"event: batch\ndata: {json.dumps(batch.model_dump())}\n\n"
+
+
+async def _lines(source: _Source, request: Request, seq: int, first: Look) -> AsyncIterator[str]:
+    try:
+        async for text in _texts(source, request, seq, first):
+            yield text
+    except (DatabaseUnavailable, Refusal) as error:
+        _log.warning("a stream of %s ends: %s", source.batch_id, error)
+
+
+async def _texts(source: _Source, request: Request, seq: int, look: Look) -> AsyncIterator[str]:
+    begun = said = time.monotonic()
+    with request.app.state.streams.open(source.batch_id, seq) as waiting:
+        while True:
+            text = ""
+            for event in look.events:
+                waiting.seq = int(event.id)
+                if source.shows_events:
+                    text += f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(event.model_dump())}\n\n"
+            if source.shows_batch:
+                text += await source.snapshot()
+            now = time.monotonic()
+            if not text and now - said >= QUIET_SECONDS:
+                text = ": still here\n\n"
+            if text:
+                said = now
+                yield text
+            if look.last or waiting.is_over or now - begun >= MAX_SECONDS or await request.is_disconnected():
+                return
+            woken = await waiting.wait(TICK_SECONDS)
+            look = await source.look(waiting.seq) if woken else NOTHING

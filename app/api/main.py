@@ -12,10 +12,25 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from app.api import batches, errors, events, files, health, metrics, models, polls, pools, tokens, worker_views, workers
+from app.api import (
+    batches,
+    errors,
+    events,
+    files,
+    health,
+    metrics,
+    models,
+    polls,
+    pools,
+    tokens,
+    webhooks,
+    worker_views,
+    workers,
+)
 from app.api.duties import Duties
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
+from app.api.streams import Streams
 from app.api.timing import Timed
 from app.db import schema
 from app.schemas.errors import ErrorEnvelope
@@ -40,6 +55,7 @@ ROUTERS = (
     pools.router,
     worker_views.router,
     tokens.router,
+    webhooks.router,
     workers.router,
     polls.router,
     workers.hand_ins,
@@ -76,7 +92,9 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
                 runner=f"{STAND_IN}{socket.gethostname()}-{os.getpid()}",
             )
             await run_in_threadpool(duties.start)
+            app.state.streams = streams = Streams()
             side_work = [
+                asyncio.create_task(streams.run(yard)),
                 asyncio.create_task(_note_used_tokens(app)),
                 asyncio.create_task(listeners.run(yard)),
             ]
@@ -102,10 +120,11 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
 
 
 def close_listeners(app: FastAPI) -> None:
-    """Answer all polls that wait, and let no more wait: the process is about to end."""
-    listeners: Listeners | None = getattr(app.state, "listeners", None)
-    if listeners is not None:
-        listeners.close()
+    """Answer all polls that wait, end all streams, and let no more wait: the process is about to end."""
+    for name in ("listeners", "streams"):
+        waiting: Listeners | Streams | None = getattr(app.state, name, None)
+        if waiting is not None:
+            waiting.close()
 
 
 def begin(yard: Yard, settings: ServerSettings) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.cli.errors import CliError
+from app.cli.errors import CliError, ExitCode
 from app.cli.printing import clean
-from app.client.errors import ControlPlaneError
+from app.client.errors import ControlPlaneError, TryLater
 from app.client.public import PublicApi
 from config.logging import configure
 from config.settings import ClientSettings, load_with_origins
@@ -45,7 +45,8 @@ def server() -> Iterator[PublicApi]:
         try:
             yield api
         except ControlPlaneError as error:
-            raise CliError(explain(error, address)) from error
+            exit_code = ExitCode.AWAY if isinstance(error, TryLater) else ExitCode.ERROR
+            raise CliError(explain(error, address), exit_code=exit_code) from error
 
 
 def explain(error: ControlPlaneError, address: Address) -> str:

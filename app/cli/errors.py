@@ -1,23 +1,38 @@
 """How a command ends: an exit code that scripts can use and, when it ends badly, one clear line on standard error."""
 
+from collections.abc import Mapping
 from enum import IntEnum
 from importlib.util import find_spec
 
-EXIT_CODES = (
-    "Exit code: 0 completed, every row answered; 1 error; 2 wrong usage; 3 the batch ended failed, expired or "
-    "cancelled; 4 the batch completed and some rows failed; 130 Ctrl-C."
-)
-
 
 class ExitCode(IntEnum):
-    """What a command tells the shell. 3 and 4 are said of a batch that was followed to its end."""
+    """What a command tells the shell, the same of every command (MEANINGS)."""
 
     OK = 0
     ERROR = 1
     USAGE = 2
     ENDED_BADLY = 3
     ROWS_FAILED = 4
+    AWAY = 5
+    ATTENTION = 6
     INTERRUPTED = 130
+
+
+MEANINGS: Mapping[ExitCode, str] = {
+    ExitCode.OK: "done; a batch that was followed has completed, and every row was answered",
+    ExitCode.ERROR: "an error, told in one line on standard error",
+    ExitCode.USAGE: "wrong usage, or results cannot be written where `-o` says; nothing was sent",
+    ExitCode.ENDED_BADLY: "the batch that was followed ended failed (bad input, or first rows that all failed alike), "
+    "expired or cancelled",
+    ExitCode.ROWS_FAILED: "the batch that was followed has completed, and some rows failed",
+    ExitCode.AWAY: "the server does not answer, or says to come back later: the same command may do well in a while",
+    ExitCode.ATTENTION: "`gpuyard status`: something needs a person",
+    ExitCode.INTERRUPTED: "Ctrl-C",
+}
+EXIT_CODES = (
+    "Exit code: 0 completed, every row answered; 1 error; 2 wrong usage; 3 the batch ended failed, expired or "
+    "cancelled; 4 the batch completed and some rows failed; 5 the server is away; 130 Ctrl-C."
+)
 
 
 class CliError(Exception):

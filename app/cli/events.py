@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -29,38 +29,33 @@ def events(
     """Print events, the oldest first."""
     show = print_json_line if as_json else _print
     with server() as api:
-        last, cursor = tail(api, None if after else limit, subject=subject, after=after)
-        for event in last:
+        first, cursor = newest(api, limit, subject=subject) if after is None else (_behind(api, after, subject), after)
+        for event in first:
             show(event)
+            cursor = event["id"]
         try:
             while follow:
                 time.sleep(LOOK_SECONDS)
-                cursor = _look(api, cursor, subject, show)
+                with suppress(TryLater):  # it goes on where it was when the server is back
+                    for event in _behind(api, cursor, subject):
+                        show(event)
+                        cursor = event["id"]
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def tail(
-    api: PublicApi, count: int | None, *, subject: str | None, after: str | None
-) -> tuple[list[dict[str, Any]], str | None]:
-    """Give the last `count` events behind a cursor (None: all of them), and the cursor behind the last."""
-    last: deque[dict[str, Any]] = deque(maxlen=count)
-    cursor = after
-    for event in _behind(api, after, subject):
-        last.append(event)
-        cursor = event["id"]
-    return list(last), cursor
-
-
-def _look(api: PublicApi, cursor: str | None, subject: str | None, show: Any) -> str | None:
-    try:
-        for event in _behind(api, cursor, subject):
-            show(event)
-            cursor = event["id"]
-    except TryLater:
-        # It goes on where it was when the server is back.
-        pass
-    return cursor
+def newest(api: PublicApi, count: int, *, subject: str | None = None) -> tuple[list[dict[str, Any]], str | None]:
+    """Give the last `count` events, the oldest first, and the cursor behind all there are."""
+    found: list[dict[str, Any]] = []
+    before = None
+    while not found or len(found) < count:
+        wanted = min(PAGE, max(1, count - len(found)))
+        page = api.get("/v1/events", after=before, subject=subject, limit=wanted, order="desc")
+        found += page["data"]
+        if not page["has_more"] or not page["data"]:
+            break
+        before = page["data"][-1]["id"]
+    return found[:count][::-1], found[0]["id"] if found else None
 
 
 def _behind(api: PublicApi, after: str | None, subject: str | None) -> Iterator[dict[str, Any]]:
@@ -73,8 +68,13 @@ def _behind(api: PublicApi, after: str | None, subject: str | None) -> Iterator[
 
 
 def _print(event: Mapping[str, Any]) -> None:
-    data = " ".join(f"{key}={_short(value)}" for key, value in event["data"].items())
-    typer.echo(clean(f"{moment(event['at'])}  {event['type']}  {event['subject']}  {event['actor']}  {data}").rstrip())
+    line = f"{moment(event['at'])}  {event['type']}  {event['subject']}  {event['actor']}  {details(event)}"
+    typer.echo(clean(line).rstrip())
+
+
+def details(event: Mapping[str, Any]) -> str:
+    """Write what an event says beside its name."""
+    return " ".join(f"{key}={_short(value)}" for key, value in event["data"].items())
 
 
 def _short(value: object) -> str:

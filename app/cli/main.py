@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli import batches, config, models, pools, tokens, workers
+from app.cli import batches, config, models, pools, tokens, webhooks, workers
 from app.cli.doctor import doctor
 from app.cli.errors import CliError
 from app.cli.events import events
 from app.cli.serve import migrate, serve
+from app.cli.status import status
 from app.cli.submit import submit
 from app.cli.up import up
 from app.local.broker import BrokerError
@@ -23,18 +24,18 @@ from app.local.locks import FolderTaken
 from app.local.stack import StackError
 from config.sources import SettingsError
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 app.command()(up)
 app.command()(serve)
 app.command()(migrate)
 app.command()(submit)
+app.command()(status)
 app.add_typer(batches.app, name="batch")
 app.add_typer(workers.app, name="worker")
 app.add_typer(pools.app, name="pool")
 app.add_typer(tokens.app, name="token")
 app.add_typer(tokens.orgs, name="org")
+app.add_typer(webhooks.app, name="webhook")
 app.command()(events)
 app.command()(doctor)
 app.add_typer(models.app, name="model")

@@ -9,6 +9,7 @@ import typer
 
 import app
 from app.cli.errors import require_extra
+from app.cli.printing import Json
 
 _ROOT = str(Path(app.__file__).parents[1])
 
@@ -32,9 +33,9 @@ def serve(
     _become("serve", *flags, *arguments)
 
 
-def migrate() -> None:
+def migrate(as_json: Json = False) -> None:
     """Bring the database's schema to this version."""
-    _become("migrate")
+    _become("migrate", *(["--json"] if as_json else []))
 
 
 def _become(*arguments: str) -> NoReturn:

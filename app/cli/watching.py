@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,7 +13,8 @@ from rich.text import Text
 from app.cli.batch_text import Batch, done, has_ended, note, progress
 from app.cli.errors import CliError, ExitCode
 from app.cli.printing import clean, say
-from app.client.errors import TryLater
+from app.client.errors import ControlPlaneError, TryLater
+from app.client.messages import messages
 from app.client.public import PublicApi, path_to
 
 FIRST_LOOKS = 20
@@ -30,7 +31,7 @@ def watch(api: PublicApi, batch_id: str, show: Show) -> dict[str, Any]:
     """Follow a batch and give it as it ended. Raises app.client.errors; Ctrl-C becomes CliError, exit code 130."""
     try:
         batch = None
-        for batch in looks(api, batch_id):
+        for batch in changes(api, batch_id):
             show(batch)
     except KeyboardInterrupt:
         raise CliError(
@@ -41,6 +42,33 @@ def watch(api: PublicApi, batch_id: str, show: Show) -> dict[str, Any]:
     if batch is None:
         raise CliError(f"{batch_id} was not looked at")
     return batch
+
+
+def changes(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
+    """Give the batch whenever it has changed, its end last: as the server sends it, else by asking again and again.
+
+    A server without streams, one that has no room for another, or a proxy that holds them back is asked from then on.
+    """
+    streamed = True
+    for batch in looks(api, batch_id):
+        yield batch
+        while streamed and not has_ended(batch):
+            streamed = False
+            with suppress(ControlPlaneError, ValueError):
+                for batch in snapshots(api, batch_id):  # noqa: PLW2901 - the newest is the one that counts
+                    streamed = True
+                    yield batch
+        if has_ended(batch):
+            return
+
+
+def snapshots(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
+    """Give the batch as one stream brings it; the stream may end before the batch does. Raises app.client.errors."""
+    path = path_to("v1", "batches", batch_id, "events")
+    with api.stream(path, show="batch") as response:
+        for message in messages(response.iter_lines()):
+            if message.type == "batch":
+                yield message.data
 
 
 def looks(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:

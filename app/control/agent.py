@@ -14,9 +14,12 @@ from app.control.beats import Beats
 from app.control.place import Place
 from app.control.work import Work, WorkBell
 from app.services.context import Yard
+from app.services.control import claim_control, claim_delivery
 from app.sweeps.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
+
+DELIVERY_THREADS = 2
 
 
 class ControlAgent:
@@ -29,8 +32,13 @@ class ControlAgent:
         self._beats = Beats(
             yard, name=place.name, install_id=place.install_id, boot_id=uuid4().hex, stopping=self._stopping
         )
-        self._bell = WorkBell(threads)
-        self._work = [Work(yard, self._beats, self._bell, self._stopping) for _ in range(threads)]
+        self._bells = [WorkBell(threads), WorkBell(DELIVERY_THREADS)]
+        batches, deliveries = self._bells
+        self._work = [Work(yard, self._beats, batches, self._stopping, claim_control) for _ in range(threads)]
+        # Of their own: a server that lets webhooks wait must keep no batch waiting.
+        self._work += [
+            Work(yard, self._beats, deliveries, self._stopping, claim_delivery) for _ in range(DELIVERY_THREADS)
+        ]
         self._sweeper = Sweeper(yard, periods=periods, runner=self.name, stopping=self._stopping)
         self._threads = [
             *(threading.Thread(target=work.run, name=f"control-work-{n}") for n, work in enumerate(self._work)),
@@ -47,7 +55,8 @@ class ControlAgent:
 
     def wake(self) -> None:
         """Say that there may be a piece of control work; whichever thread is free looks."""
-        self._bell.ring()
+        for bell in self._bells:
+            bell.ring()
 
     def sweep(self, name: str) -> None:
         """Say that it is time for a sweep. An unknown name is ignored: anybody may forge a message."""
@@ -56,7 +65,8 @@ class ControlAgent:
     def stop(self, timeout: float = 10.0) -> None:
         """Stop, for at most about `timeout` seconds."""
         self._stopping.set()
-        self._bell.ring(len(self._work))
+        for bell in self._bells:
+            bell.ring(len(self._work))
         self._sweeper.tick("")
         end = time.monotonic() + timeout
         for thread in self._threads:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 import structlog
@@ -10,11 +11,13 @@ import structlog
 from app.control.beats import Beats
 from app.services import control
 from app.services.context import Yard
+from app.services.control import ControlGrant
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 HELLO_SECONDS = 0.2
+Claim = Callable[[Yard, str, str], ControlGrant | None]
 
 
 class WorkBell:
@@ -39,13 +42,14 @@ class WorkBell:
 
 
 class Work:
-    """One thread's worth of control work."""
+    """One thread's worth of control work, of the kind that `claim` gives."""
 
-    def __init__(self, yard: Yard, beats: Beats, bell: WorkBell, stopping: threading.Event) -> None:
+    def __init__(self, yard: Yard, beats: Beats, bell: WorkBell, stopping: threading.Event, claim: Claim) -> None:
         self._yard = yard
         self._beats = beats
         self._bell = bell
         self._stopping = stopping
+        self._claim = claim
 
     def run(self) -> None:
         """Take and do work until told to stop."""
@@ -62,7 +66,7 @@ class Work:
         worker_id = self._beats.worker_id
         if worker_id is None:
             return False
-        grant = control.claim_control(self._yard, worker_id, uuid4().hex)
+        grant = self._claim(self._yard, worker_id, uuid4().hex)
         if grant is None:
             return False
         self._beats.hold(grant.lease_id)

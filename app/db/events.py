@@ -1,11 +1,12 @@
 """Events: written in the transaction that made them happen, read by cursors that skip nothing (PROTOCOL 9)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, insert, literal, literal_column, not_, or_, text
 from sqlmodel import Session, col, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from app.db.tables import Event
 
@@ -53,17 +54,40 @@ def after(
     session: Session, seq: int, *, org_id: str, operator: bool, subject: str | None = None, limit: int = 100
 ) -> Sequence[Event]:
     """Give the events behind the cursor `seq` that the org may see, in order, and none that may yet be overtaken."""
-    query = select(Event).where(col(Event.seq) > seq, settled(session, col(Event.txid)))
+    query = _visible(session, org_id=org_id, operator=operator, subject=subject).where(col(Event.seq) > seq)
+    return session.exec(query.order_by(col(Event.seq)).limit(limit)).all()
+
+
+def before(
+    session: Session, seq: int | None, *, org_id: str, operator: bool, subject: str | None = None, limit: int = 100
+) -> Sequence[Event]:
+    """Give those before the cursor (None: all there are), newest first."""
+    query = _visible(session, org_id=org_id, operator=operator, subject=subject)
+    if seq is not None:
+        query = query.where(col(Event.seq) < seq)
+    return session.exec(query.order_by(col(Event.seq).desc()).limit(limit)).all()
+
+
+def _visible(session: Session, *, org_id: str, operator: bool, subject: str | None) -> SelectOfScalar[Event]:
+    query = select(Event).where(settled(session, col(Event.txid)))
     visible = col(Event.org_id) == org_id
     query = query.where(or_(visible, col(Event.org_id).is_(None)) if operator else visible)
-    if subject is not None:
-        query = query.where(col(Event.subject) == subject)
-    return session.exec(query.order_by(col(Event.seq)).limit(limit)).all()
+    return query if subject is None else query.where(col(Event.subject) == subject)
 
 
 def last_seq(session: Session) -> int:
     """Give the cursor that stands behind every event so far."""
     return session.exec(select(func.max(Event.seq)).where(settled(session, col(Event.txid)))).one() or 0
+
+
+def heads(session: Session, subjects: Collection[str]) -> Mapping[str, int]:
+    """Give the highest cursor of each subject's events that none may overtake."""
+    query = (
+        select(Event.subject, func.max(Event.seq))
+        .where(col(Event.subject).in_(sorted(subjects)), settled(session, col(Event.txid)))
+        .group_by(col(Event.subject))
+    )
+    return {subject: seq for subject, seq in session.exec(query).all() if seq is not None}
 
 
 def unsettled(session: Session, subject: str) -> bool:

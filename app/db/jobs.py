@@ -7,7 +7,7 @@ from sqlalchemy import case, exists, func, or_
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job
-from app.domain.jobs import ControlVerb, JobKind, JobState
+from app.domain.jobs import OF_BATCH, UNCOUNTED, ControlVerb, JobKind, JobState
 
 
 def take_shards(
@@ -61,13 +61,14 @@ def shard_waits(session: Session, batch_id: str, *, keys: Collection[str], now: 
 
 
 def take_control(session: Session, now: datetime) -> Job | None:
-    """Lock the oldest piece of control work that is due. A batch that was told to end is validated no more."""
+    """Lock the oldest due piece of a batch's own control work; a batch that was told to end is validated no more."""
     told = exists().where(col(Batch.id) == col(Job.batch_id), col(Batch.outcome).is_not(None))
     query = (
         select(Job)
         .where(
             col(Job.kind) == JobKind.CONTROL,
             col(Job.state) == JobState.QUEUED,
+            col(Job.verb).in_(OF_BATCH),
             or_(col(Job.verb) == ControlVerb.FINALIZE, ~told),
             or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
         )
@@ -78,13 +79,13 @@ def take_control(session: Session, now: datetime) -> Job | None:
 
 
 def lock_queued(session: Session, batch_id: str, limit: int) -> Sequence[Job]:
-    """Lock queued jobs of a batch that count as open, in id order. Finalizing counts as none."""
+    """Lock queued jobs of a batch that count as open, in id order."""
     query = (
         select(Job)
         .where(
             col(Job.batch_id) == batch_id,
             col(Job.state) == JobState.QUEUED,
-            col(Job.verb) != ControlVerb.FINALIZE,
+            col(Job.verb).not_in(sorted(UNCOUNTED)),
         )
         .order_by(col(Job.id))
         .limit(limit)

@@ -7,7 +7,7 @@ from sqlalchemy import func, literal, or_, update
 from sqlmodel import Session, col, select
 
 from app.db import locks
-from app.db.tables import Batch, Lease, Pool, Worker
+from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.db.types import UtcMs
 from app.domain.leases import LIVE, LeaseState
 from app.domain.workers import WorkerState
@@ -25,6 +25,13 @@ def by_request(session: Session, worker_id: str, request_id: str) -> Sequence[Le
     """Read the leases that a claim was answered with, in whatever state they are now (PROTOCOL 2)."""
     query = select(Lease).where(col(Lease.worker_id) == worker_id, col(Lease.claim_request) == request_id)
     return session.exec(query.order_by(col(Lease.id))).all()
+
+
+def job_of(session: Session, lease_id: int) -> Job | None:
+    """Read the job of a lease."""
+    return session.exec(
+        select(Job).join(Lease, col(Lease.job_id) == col(Job.id)).where(col(Lease.id) == lease_id)
+    ).first()
 
 
 def batches_of_worker(session: Session, worker_id: str) -> Sequence[str]:

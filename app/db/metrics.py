@@ -14,7 +14,7 @@ from sqlmodel import Session, col
 from app.db.events import settled
 from app.db.tables import Batch, Event, Job, Lease, Worker
 from app.domain.batches import CLAIMABLE, ENDED, TOLD_TO_END, BatchState
-from app.domain.jobs import JobKind, JobState
+from app.domain.jobs import OF_BATCH, JobKind, JobState
 from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
 
@@ -113,7 +113,7 @@ def control_work(session: Session) -> tuple[int, datetime | None]:
     """Count the pieces of control work that nobody holds, and say since when the oldest is there."""
     found = (
         select(col(Job.created_at))
-        .where(col(Job.kind) == JobKind.CONTROL, col(Job.state) == JobState.QUEUED)
+        .where(col(Job.kind) == JobKind.CONTROL, col(Job.state) == JobState.QUEUED, col(Job.verb).in_(OF_BATCH))
         .limit(LIMIT)
         .subquery()
     )

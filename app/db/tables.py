@@ -192,6 +192,8 @@ class Batch(SQLModel, table=True):
 class Job(SQLModel, table=True):
     """What is leased: a batch's shard, or control work on a batch. `done_rows` is a RowSet's text form.
 
+    `endpoint_id`: the webhook endpoint that is to be told of the batch's end, by a job each.
+
     `rejected` are rows that are answered without being run: (row, code, message). A shard with `cautious_at` lost so
     many workers that it is run alone and row by row; `cautious_worker_id` makes room for it (PROTOCOL 5).
     """
@@ -199,7 +201,14 @@ class Job(SQLModel, table=True):
     __tablename__ = "job"
     __table_args__ = (
         Index("ix_job_claim", "batch_id", "kind", "state", "number"),
-        Index("ix_job_control", "kind", "state", "not_before_at"),
+        Index("ix_job_control", "kind", "state", "verb", "not_before_at"),
+        Index(
+            "ix_job_endpoint",
+            "endpoint_id",
+            "id",
+            sqlite_where=text("endpoint_id IS NOT NULL"),
+            postgresql_where=text("endpoint_id IS NOT NULL"),
+        ),
         Index(
             "ix_job_cautious",
             "batch_id",
@@ -214,6 +223,7 @@ class Job(SQLModel, table=True):
     kind: str = JobKind.SHARD
     verb: str = ""
     batch_id: str = Field(foreign_key="batch.id")
+    endpoint_id: str | None = None
     number: int = 0
     state: str = JobState.QUEUED
     requirement_key: str | None = None
@@ -396,6 +406,36 @@ class Event(SQLModel, table=True):
     actor: str
     data: dict[str, Any] = _json("{}")
     txid: int | None = _txid()
+
+
+class WebhookEndpoint(SQLModel, table=True):
+    """Who is told of the ends of an org's batches. Its secret is derived and stored nowhere (app.domain.webhooks).
+
+    `generation` counts its secrets, `secret_hint` is of the newest one. A deleted endpoint keeps its row, for the
+    deliveries that name it.
+    """
+
+    __tablename__ = "webhook_endpoint"
+    __table_args__ = (Index("ix_webhook_endpoint_org", "org_id", "seq"), _COUNTS_UP)
+
+    seq: int | None = _key()
+    id: str = Field(unique=True)
+    org_id: str = Field(foreign_key="org.id")
+    name: str = Field(sa_type=AnyText)
+    url: str
+    event_types: list[str] = _json("[]")
+    generation: int = 1
+    secret_hint: str
+    old_secret_until: datetime | None = _at()
+    """Until then tries are signed with the secret before, too."""
+    created_at: datetime = _at(nullable=False)
+    updated_at: datetime = _at(nullable=False)
+    succeeded_at: datetime | None = _at()
+    failed_at: datetime | None = _at()
+    last_error: str | None = Field(default=None, sa_type=AnyText)
+    disabled_at: datetime | None = _at()
+    disabled_reason: str | None = Field(default=None, sa_type=AnyText)
+    deleted_at: datetime | None = _at()
 
 
 class SweepState(SQLModel, table=True):

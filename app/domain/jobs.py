@@ -17,6 +17,14 @@ class ControlVerb(StrEnum):
 
     VALIDATE = "validate"
     FINALIZE = "finalize"
+    DELIVER = "deliver"
+    """Tell a webhook endpoint that the batch has ended."""
+
+
+OF_BATCH = (ControlVerb.VALIDATE, ControlVerb.FINALIZE)
+"""Control work that a batch goes on by. Telling others of its end is done by threads of its own."""
+UNCOUNTED = frozenset({ControlVerb.FINALIZE, ControlVerb.DELIVER})
+"""Control work that begins when no other job of its batch is open: a batch's counters and its end leave it out."""
 
 
 class JobState(StrEnum):

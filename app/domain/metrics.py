@@ -153,7 +153,7 @@ CONTROL_WORK = Metric(
     Kind.HISTOGRAM,
     S.CONTROL,
     ("verb", "outcome"),
-    "Pieces of control work (`validate`, `finalize`) by the time they took.",
+    "Pieces of control work (`validate`, `finalize`, `deliver`) by the time they took.",
     (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0),
 )
 SWEEP_PASSES = _counter(

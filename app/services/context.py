@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from app.blobs.store import BlobStore
 from app.db.store import Store
 from app.domain.errors import Forbidden
 from app.domain.timing import Timing
+from app.domain.webhooks import MAX_TRIES, Network
 from app.services.counters import Counters
 
 SCOPES = ("read", "submit", "worker", "metrics", "admin")
@@ -66,6 +68,19 @@ class Limits:
     segment_seconds: float = 2.0
     max_attempts: int = 3
     max_losses: int = 5
+    webhook_max_tries: int = MAX_TRIES
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRules:
+    """How webhooks are sent. `key_file`: what secrets are derived from; `networks`: where else than to the Internet.
+
+    `timeout_seconds` bounds a try as a whole.
+    """
+
+    key_file: Path | None = None
+    networks: tuple[Network, ...] = ()
+    timeout_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +98,7 @@ class Yard:
     default_pool: str = "gpu"
     drop_parameters: bool = False
     canary_rows: int = 8
+    webhooks: WebhookRules = field(default_factory=WebhookRules)
     bells: Bells = field(default_factory=Silence)
     counters: Counters = field(default_factory=Counters)
 

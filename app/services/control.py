@@ -1,20 +1,22 @@
-"""Control work is work: validating and finalizing are jobs, leased like any other (PROTOCOL 6).
+"""Control work is work: validating, finalizing and telling webhooks are jobs, leased like any other (PROTOCOL 6).
 
 A control worker has a worker row with transport `control`; it claims, renews and reports by these functions in process.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlmodel import Session
 
 from app.db import events, locks
 from app.db import jobs as jobs_sql
-from app.db.tables import Batch, Lease
-from app.domain.jobs import ControlVerb, JobState, LeaseEnd
+from app.db import webhooks as webhooks_sql
+from app.db.tables import Batch, Job, Lease
+from app.domain.jobs import UNCOUNTED, ControlVerb, JobState, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
-from app.services import finalizing, validating
+from app.services import deliveries, finalizing, validating
 from app.services.context import Yard
 from app.services.endings import Ending, end_leases
 from app.services.leases import ring_after
@@ -36,23 +38,34 @@ class ControlGrant:
 _PERFORM: Mapping[ControlVerb, Callable[[Yard, int, str], Batch | None]] = {
     ControlVerb.VALIDATE: validating.validate,
     ControlVerb.FINALIZE: finalizing.finalize,
+    ControlVerb.DELIVER: deliveries.deliver,
 }
 
 
 def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant | None:
-    """Lease the oldest piece of control work that is due; None when there is none."""
+    """Lease the oldest piece of a batch's own control work that is due; None when there is none."""
+    return _claim(yard, worker_id, request_id, jobs_sql.take_control)
 
+
+def claim_delivery(yard: Yard, worker_id: str, request_id: str) -> ControlGrant | None:
+    """Lease a webhook's delivery that is due; None when there is none. It never takes the place of other work."""
+    return _claim(yard, worker_id, request_id, webhooks_sql.take_delivery)
+
+
+def _claim(
+    yard: Yard, worker_id: str, request_id: str, take: Callable[[Session, datetime], Job | None]
+) -> ControlGrant | None:
     def work(session: Session) -> ControlGrant | None:
         worker = locks.worker(session, worker_id)
         now = yard.store.now(session)
-        job = jobs_sql.take_control(session, now)
+        job = take(session, now)
         if worker is None or job is None or job.id is None:
             return None
         verb = ControlVerb(job.verb)
         batch = locks.batch(session, job.batch_id)
         if batch is None:
             raise LookupError(f"job {job.id} of no batch")
-        if verb is not ControlVerb.FINALIZE and batch.outcome is not None:
+        if verb not in UNCOUNTED and batch.outcome is not None:
             return None  # told to end between the two locks: whoever told it cancels the job
         lease = Lease(
             job_id=job.id,
@@ -65,7 +78,7 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
         )
         move_job(session, job, JobState.LEASED, now=now)
         session.add(lease)
-        if verb is not ControlVerb.FINALIZE:
+        if verb not in UNCOUNTED:
             batch.live += 1
             session.add(batch)
         session.flush()
@@ -73,7 +86,7 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
             session,
             now=now,
             type="lease.granted",
-            subject=job.batch_id,
+            subject=job.endpoint_id or job.batch_id,
             actor=f"worker:{worker_id}",
             org_id=batch.org_id,
             data={"leases": [lease.id], "jobs": [job.id], "worker": worker.name, "verb": verb.value},

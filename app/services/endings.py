@@ -9,8 +9,8 @@ from sqlmodel import Session
 
 from app.db import events, locks
 from app.db.tables import Batch, Job, Lease
-from app.domain import jobs
-from app.domain.jobs import ControlVerb, JobKind, JobState, LeaseEnd, Tally
+from app.domain import jobs, webhooks
+from app.domain.jobs import UNCOUNTED, ControlVerb, JobKind, JobState, LeaseEnd, Tally
 from app.domain.leases import LIVE, LeaseState
 from app.domain.leases import TRANSITIONS as LEASE_TRANSITIONS
 from app.domain.rows import RowErrorCode
@@ -31,11 +31,15 @@ log = structlog.get_logger("gpuyard.leases")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One lease's end. The lease is locked. `error` is what a failure or a loss leaves on the job."""
+    """One lease's end. The lease is locked. `error` is what a failure or a loss leaves on the job.
+
+    `dropped`: nobody wants the job any more, so it is cancelled where it would be queued again.
+    """
 
     lease: Lease
     end: LeaseEnd
     error: tuple[RowErrorCode, str] | None = None
+    dropped: bool = False
 
 
 def silenced(lease: Lease) -> LeaseEnd:
@@ -61,27 +65,33 @@ def end_leases(
         job = by_id[ending.lease.job_id]
         if job.state != JobState.LEASED:
             raise ForbiddenMove(f"job {job.id} of a live lease is {job.state}")
-        bounded = job.kind != JobKind.CONTROL
-        losses_bound = (max_losses or limits.max_losses) if bounded else None
+        losses_bound = (max_losses or limits.max_losses) if job.kind != JobKind.CONTROL else None
         verdict = jobs.after_lease(
             _cost(ending),
             Tally(job.attempts, job.losses),
-            batch_stops=stopping(batch) and job.verb != ControlVerb.FINALIZE,
-            max_attempts=limits.max_attempts if bounded else None,
+            batch_stops=ending.dropped or (stopping(batch) and job.verb not in UNCOUNTED),
+            max_attempts=_attempts_bound(job, limits),
             max_losses=losses_bound,
             row_running=_row_running(job, ending.lease) is not None,
         )
-        _end_lease(session, ending, now=now, actor=actor, org_id=batch.org_id)
+        _end_lease(session, ending, subject=job.endpoint_id or batch.id, now=now, actor=actor, org_id=batch.org_id)
         _end_job(session, job, verdict, ending, now=now)
         change = _caution(job, verdict, ending, losses_bound, now=now)
         if change is not None:
             type_, data = change
             events.record(session, now=now, type=type_, subject=batch.id, actor=actor, org_id=batch.org_id, data=data)
-        if job.verb != ControlVerb.FINALIZE:
+        if job.verb not in UNCOUNTED:
             batch.live -= 1
             batch.open_jobs -= verdict.state in jobs.ENDED
     settle(session, batch, now=now, actor=actor)
     return batch
+
+
+def _attempts_bound(job: Job, limits: Limits) -> int | None:
+    """Give how many failures a job may report; what a batch goes on by is tried for as long as it lives."""
+    if job.verb == ControlVerb.DELIVER:
+        return limits.webhook_max_tries
+    return limits.max_attempts if job.kind != JobKind.CONTROL else None
 
 
 def _cost(ending: Ending) -> LeaseEnd:
@@ -118,7 +128,7 @@ def _caution(
     return None
 
 
-def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, org_id: str) -> None:
+def _end_lease(session: Session, ending: Ending, *, subject: str, now: datetime, actor: str, org_id: str) -> None:
     lease, state = ending.lease, _LEASE_STATE[ending.end]
     before = LeaseState(lease.state)
     if before not in LIVE or state not in LEASE_TRANSITIONS[before]:
@@ -135,7 +145,7 @@ def _end_lease(session: Session, ending: Ending, *, now: datetime, actor: str, o
         session,
         now=now,
         type=f"lease.{state.value}",
-        subject=lease.batch_id,
+        subject=subject,
         actor=actor,
         org_id=org_id,
         data={"lease": lease.id, **data},
@@ -150,8 +160,14 @@ def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, 
         code, message = ending.error or (RowErrorCode.WORKER_LOST, "the worker that ran this row was lost")
         job.error_code, job.error_message = code.value, message
     if verdict.state is JobState.QUEUED and job.kind == JobKind.CONTROL and ending.end is LeaseEnd.FAILED:
-        wait = min(2.0**job.attempts, _CONTROL_RETRY_MAX_SECONDS)
-        job.not_before_at = now + timedelta(seconds=wait)
+        job.not_before_at = now + timedelta(seconds=_pause_seconds(job))
     if verdict.state is JobState.FAILED:
         # its open rows fail with the reason above (R-21); the finalizer writes their lines
         job.failed += job.rows - job.completed - job.failed
+
+
+def _pause_seconds(job: Job) -> float:
+    """Give how long a failed piece of control work waits before it is tried again."""
+    if job.verb == ControlVerb.DELIVER:
+        return webhooks.pause_seconds(job.attempts)
+    return min(2.0**job.attempts, _CONTROL_RETRY_MAX_SECONDS)

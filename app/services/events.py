@@ -1,5 +1,6 @@
 """Reading events by a cursor (PROTOCOL 9)."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.db import events as events_sql
@@ -22,14 +23,34 @@ class Look:
     last: bool
 
 
-def listed(
-    yard: Yard, caller: Caller, *, after: str | None = None, subject: str | None = None, limit: int = 100
-) -> Listing[EventObject]:
-    """List the org's events behind the cursor, oldest first. Raises BadRequest for what is no cursor."""
-    seq = cursors.parse(after)
+NOTHING = Look([], last=False)
+
+
+def heads(yard: Yard, batch_ids: Collection[str]) -> Mapping[str, int]:
+    """Give the cursor behind each batch's newest event that may be read; batches without one are left out."""
     with yard.store.read() as session:
-        found = events_sql.after(
-            session, seq, org_id=caller.org_id, operator=caller.operator, subject=subject, limit=limit + 1
+        return events_sql.heads(session, batch_ids)
+
+
+def listed(
+    yard: Yard,
+    caller: Caller,
+    *,
+    after: str | None = None,
+    subject: str | None = None,
+    limit: int = 100,
+    newest_first: bool = False,
+) -> Listing[EventObject]:
+    """List the org's events behind the cursor, oldest first unless told. Raises BadRequest for what is no cursor."""
+    seq = cursors.parse(after)
+    org_id, operator = caller.org_id, caller.operator
+    with yard.store.read() as session:
+        found = (
+            events_sql.before(
+                session, seq if after else None, org_id=org_id, operator=operator, subject=subject, limit=limit + 1
+            )
+            if newest_first
+            else events_sql.after(session, seq, org_id=org_id, operator=operator, subject=subject, limit=limit + 1)
         )
     data = [_shown(event) for event in found[:limit]]
     return Listing(

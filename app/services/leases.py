@@ -9,6 +9,7 @@ from app.db import events, locks
 from app.db import leases as leases_sql
 from app.db import workers as workers_sql
 from app.db.tables import Batch, Lease, Worker
+from app.domain import batches
 from app.domain.batches import BatchState
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
@@ -173,7 +174,7 @@ def ring_after(yard: Yard, batch: Batch | None, batch_id: str) -> None:
     """Ring for what a committed end of leases made possible."""
     if batch is None:
         return
-    if batch.state in {BatchState.FINALIZING, BatchState.VALIDATING}:
+    if batch.state in {BatchState.FINALIZING, BatchState.VALIDATING} | batches.ENDED:  # ended: webhooks are to be told
         yard.bells.control(batch_id)
     elif batch.outcome is None and batch.open_jobs > batch.live:
         yard.bells.batch(batch_id)

@@ -11,10 +11,12 @@ from typing import Any
 from sqlmodel import Session
 
 from app.db import events
+from app.db import webhooks as webhooks_sql
 from app.db.tables import Batch, Job
 from app.domain import batches, jobs
 from app.domain.batches import TOLD_TO_END, TRANSITIONS, BatchState, Outcome
 from app.domain.jobs import ControlVerb, JobKind, JobState
+from app.domain.webhooks import event_type
 
 _STAMP: Mapping[BatchState, str] = {
     BatchState.VALIDATED: "validated_at",
@@ -45,7 +47,8 @@ def move(
 ) -> None:
     """Move a locked batch to `state`. Each time stamp is set once, at the first transition of its name.
 
-    Moving to `finalizing` queues the control work that writes its files. Raises ForbiddenMove.
+    Moving to `finalizing` queues the control work that writes its files, an end what tells webhook endpoints of it.
+    Raises ForbiddenMove.
     """
     before = BatchState(batch.state)
     if state not in TRANSITIONS[before]:
@@ -57,6 +60,8 @@ def move(
     if state is BatchState.VALIDATED and batch.in_progress_at is None:
         batch.in_progress_at = now
     session.add(batch)
+    if (told := event_type(state)) is not None:
+        _tell_endpoints(session, batch, told, now=now)
     if state is BatchState.FINALIZING:
         session.add(Job(kind=JobKind.CONTROL, verb=ControlVerb.FINALIZE, batch_id=batch.id, created_at=now))
     events.record(
@@ -68,6 +73,21 @@ def move(
         org_id=batch.org_id,
         data={"from": before.value, **(data or {})},
     )
+
+
+def _tell_endpoints(session: Session, batch: Batch, event: str, *, now: datetime) -> None:
+    """Queue a delivery to each endpoint that wants to hear of this end; the batch waits for none of them."""
+    for number, endpoint_id in enumerate(webhooks_sql.listening(session, batch.org_id, event)):
+        session.add(
+            Job(
+                kind=JobKind.CONTROL,
+                verb=ControlVerb.DELIVER,
+                batch_id=batch.id,
+                endpoint_id=endpoint_id,
+                number=number,
+                created_at=now,
+            )
+        )
 
 
 def settle(session: Session, batch: Batch, *, now: datetime, actor: str) -> None:

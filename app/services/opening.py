@@ -3,7 +3,8 @@
 from app.blobs.local import LocalBlobs
 from app.db.store import Store
 from app.domain.timing import Timing
-from app.services.context import Bells, Limits, Silence, Yard
+from app.domain.webhooks import networks
+from app.services.context import Bells, Limits, Silence, WebhookRules, Yard
 from config.beat import SWEEPS
 from config.settings import ServerSettings
 
@@ -33,10 +34,16 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
             segment_seconds=settings.segment_seconds,
             max_attempts=settings.max_attempts,
             max_losses=settings.max_losses,
+            webhook_max_tries=settings.webhook_max_tries,
         ),
         default_pool=default_pool(settings),
         drop_parameters=settings.unsupported_parameters == "drop",
         canary_rows=settings.canary_rows,
+        webhooks=WebhookRules(
+            key_file=settings.data_dir / "webhooks.key",
+            networks=networks(settings.webhook_networks),
+            timeout_seconds=settings.webhook_timeout_seconds,
+        ),
         bells=bells or Silence(),
     )
 

@@ -9,7 +9,7 @@ import openai
 import pytest
 from sqlmodel import col, update
 
-from app.api import events as events_api
+from app.api import streams
 from app.db import events as events_sql
 from app.db.tables import Batch, Worker
 from app.schemas.segments import Progress
@@ -156,7 +156,7 @@ def read_stream(http: httpx.Client, url: str, **more: Any) -> list[tuple[int, st
 
 
 def test_a_batchs_events_stream_until_it_has_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_api, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0.05)
     batch_id = create(served)
     with served.http() as http:
         with http.stream("GET", f"/v1/batches/{batch_id}/events") as answer:
@@ -179,7 +179,7 @@ def test_a_stream_does_not_end_while_its_last_event_may_still_come(
     postgres_databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch has ended, but an older transaction still runs: the last event stands behind the cursor's horizon."""
-    monkeypatch.setattr(events_api, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0.05)
     with (
         serving(postgres_databases.copy_of(migrate), tmp_path / "data") as served,
         served.http() as http,

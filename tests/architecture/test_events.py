@@ -9,7 +9,7 @@ from pathlib import Path
 from app.domain.events import MEANINGS
 
 ROOT = Path(__file__).parents[2]
-NOUNS = {"batch", "file", "job", "lease", "model", "org", "pool", "service", "token", "worker"}
+NOUNS = {"batch", "file", "job", "lease", "model", "org", "pool", "service", "token", "webhook", "worker"}
 NAME = re.compile(rf"({'|'.join(sorted(NOUNS))})\.[a-z_]+")
 STATES = {"batch": "BatchState", "lease": "LeaseState", "worker": "WorkerState"}
 # A batch's leases are told to stop all at once, and `batch.stopping` counts them.

@@ -33,7 +33,7 @@ def test_a_server_that_is_not_there_is_one_line_that_names_it(tmp_path: Path) ->
     nowhere = Commands(tmp_path, {"GPUYARD_SERVER_URL": "http://127.0.0.1:1", "GPUYARD_API_KEY": "gk-any"})
     done = nowhere.run("batch", "list", "--json")
 
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (5, "")
     assert len(done.err.splitlines()) == 1
     for word in ("http://127.0.0.1:1", "gpuyard up", "gpuyard doctor"):
         assert word in done.err
@@ -59,7 +59,7 @@ def test_what_is_no_answer_of_the_api_is_one_line(api: FakePublicApi, told: Comm
     api.says("GET /v1/pools", Says(body, 502))
     done = told.run("pool", "list")
 
-    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+    assert (done.code, done.out, len(done.err.splitlines())) == (5, "", 1)
 
 
 def test_names_from_outside_cannot_write_to_the_terminal(api: FakePublicApi, told: Commands) -> None:
@@ -173,7 +173,7 @@ def test_results_that_stay_short_leave_what_was_there(api: FakePublicApi, told: 
     api.says("GET /v1/batches/batch_b/results", Says(b'{"custom_id": "1"}\n'))
     done = told.run("batch", "results", "batch_b", "-o", "out.jsonl")
 
-    assert done.code == 1
+    assert done.code == 5
     assert "1 of 3 results" in done.err
     assert {path.name for path in told.home.iterdir() if path.is_file()} == {"out.jsonl"}
     assert (told.home / "out.jsonl").read_text() == "before"
@@ -188,6 +188,37 @@ def test_a_watch_outlives_a_server_that_is_away_for_a_moment(api: FakePublicApi,
 
     assert done.code == 0, done.err
     assert "completed in 1m 00s: 3 rows, 3 answered" in done.err
+
+
+def stream(*batches: object, **more: object) -> Says:
+    """A stream of a batch, that ends with the last of `batches`."""
+    text = ": hello\n\n" + "".join(f"event: batch\ndata: {json.dumps(each)}\n\n" for each in batches)
+    return Says(text.encode(), headers={"content-type": "text/event-stream"}, **more)  # type: ignore[arg-type]
+
+
+def test_a_watch_reads_the_stream_and_asks_again_only_when_it_breaks(api: FakePublicApi, told: Commands) -> None:
+    api.says(
+        "GET /v1/batches/batch_b", Says(batch("in_progress", completed=0)), Says(batch("nobody asks a second time"))
+    )
+    first = [batch("in_progress", completed=1)]
+    cut = stream(*first, declared=10_000)  # the connection breaks
+    api.says("GET /v1/batches/batch_b/events", cut, stream(*first, batch("in_progress", completed=2), batch()))
+    done = told.run("batch", "watch", "batch_b", "--json")
+
+    assert done.code == 0, done.err
+    looks = [json.loads(line)["request_counts"]["completed"] for line in done.out.splitlines()]
+    assert looks == [0, 1, 2, 3]
+    assert api.calls == ["GET /v1/batches/batch_b", *["GET /v1/batches/batch_b/events?show=batch"] * 2]
+
+
+def test_a_watch_asks_where_there_are_no_streams(api: FakePublicApi, told: Commands) -> None:
+    full = Says({"error": {"message": "too many", "code": "too_many_streams"}}, 503)
+    api.says("GET /v1/batches/batch_b", Says(batch("in_progress", completed=1)), Says(batch()))
+    api.says("GET /v1/batches/batch_b/events", full)
+    done = told.run("batch", "watch", "batch_b")
+
+    assert done.code == 0, done.err
+    assert [call.partition("?")[0] for call in api.calls].count("GET /v1/batches/batch_b") == 2
 
 
 def test_watching_as_json_prints_the_batch_at_each_change_and_its_end_last(api: FakePublicApi, told: Commands) -> None:

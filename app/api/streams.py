@@ -1,0 +1,96 @@
+"""The streams of events that are open in this process, and the one loop that wakes them.
+
+An open stream costs a connection and no thread. The loop asks the database once for all of them which batches have
+something new; only a stream that is woken looks for itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from starlette.concurrency import run_in_threadpool
+
+from app.domain.errors import TryLater
+from app.services import events
+from app.services.context import Yard
+
+LOOK_SECONDS = 0.5
+MAX_STREAMS = 500
+_log = logging.getLogger("gpuyard.api")
+
+
+class Stream:
+    """One reader that has read a batch's events up to `seq`."""
+
+    def __init__(self, batch_id: str, seq: int) -> None:
+        self.batch_id = batch_id
+        self.seq = seq
+        self.is_over = False
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have it look."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Have it end: its reader comes again, to another process."""
+        self.is_over = True
+        self._woken.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait to be woken, at most so long; tells whether it was."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        woken = self._woken.is_set()
+        self._woken.clear()
+        return woken
+
+
+class Streams:
+    """All of one process. Everything here runs in the loop's thread."""
+
+    def __init__(self) -> None:
+        self._open: set[Stream] = set()
+        self._is_closed = False
+
+    def check_room(self) -> None:
+        """Raise TryLater when there is no room for another one."""
+        if self._is_closed or len(self._open) >= MAX_STREAMS:
+            raise TryLater(
+                f"{len(self._open)} streams are open here already; ask for the batch now and then instead",
+                code="too_many_streams",
+            )
+
+    @contextmanager
+    def open(self, batch_id: str, seq: int) -> Iterator[Stream]:
+        """Have a stream woken inside the block."""
+        stream = Stream(batch_id, seq)
+        stream.is_over = self._is_closed
+        self._open.add(stream)
+        try:
+            yield stream
+        finally:
+            self._open.discard(stream)
+
+    async def run(self, yard: Yard) -> None:
+        """Wake streams, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._open:
+                continue
+            try:
+                heads = await run_in_threadpool(events.heads, yard, {stream.batch_id for stream in self._open})
+            except Exception as error:  # noqa: BLE001 - this loop lives as long as the process; a database comes back
+                _log.warning("streams of events could not be woken: %s", error)
+                continue
+            for stream in self._open:
+                if heads.get(stream.batch_id, 0) > stream.seq:
+                    stream.wake()
+
+    def close(self) -> None:
+        """End all, and open none any more: the process ends."""
+        self._is_closed = True
+        for stream in self._open:
+            stream.end()

@@ -1,0 +1,129 @@
+"""Webhook endpoints, and the control jobs that tell them of a batch's end, in SQL."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import and_, case, exists, func, or_
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, col, select
+
+from app.db.tables import Batch, Job, WebhookEndpoint
+from app.domain.jobs import ControlVerb, JobKind, JobState
+
+
+def find(session: Session, endpoint_id: str, *, org_id: str) -> WebhookEndpoint | None:
+    """Find an endpoint of an org that was not deleted."""
+    query = select(WebhookEndpoint).where(
+        col(WebhookEndpoint.id) == endpoint_id,
+        col(WebhookEndpoint.org_id) == org_id,
+        col(WebhookEndpoint.deleted_at).is_(None),
+    )
+    return session.exec(query).first()
+
+
+def by_id(session: Session, endpoint_id: str | None) -> WebhookEndpoint | None:
+    """Read an endpoint, deleted or not."""
+    return session.exec(select(WebhookEndpoint).where(col(WebhookEndpoint.id) == endpoint_id)).first()
+
+
+def lock(session: Session, endpoint_id: str) -> WebhookEndpoint | None:
+    """Lock an endpoint, deleted or not. It comes last of all locks (PROTOCOL 1)."""
+    query = select(WebhookEndpoint).where(col(WebhookEndpoint.id) == endpoint_id)
+    return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).first()
+
+
+def page(session: Session, org_id: str, *, after_seq: int | None, limit: int) -> Sequence[WebhookEndpoint]:
+    """Read an org's endpoints behind a cursor, newest first."""
+    query = select(WebhookEndpoint).where(
+        col(WebhookEndpoint.org_id) == org_id, col(WebhookEndpoint.deleted_at).is_(None)
+    )
+    if after_seq is not None:
+        query = query.where(col(WebhookEndpoint.seq) < after_seq)
+    return session.exec(query.order_by(col(WebhookEndpoint.seq).desc()).limit(limit)).all()
+
+
+def seq_of(session: Session, endpoint_id: str, org_id: str) -> int | None:
+    """Give an endpoint's place in the order, deleted or not: a loop that deletes as it lists must go on."""
+    query = select(WebhookEndpoint.seq).where(
+        col(WebhookEndpoint.id) == endpoint_id, col(WebhookEndpoint.org_id) == org_id
+    )
+    return session.exec(query).first()
+
+
+def count(session: Session, org_id: str) -> int:
+    """Count an org's endpoints."""
+    query = (
+        select(func.count())
+        .select_from(WebhookEndpoint)
+        .where(col(WebhookEndpoint.org_id) == org_id, col(WebhookEndpoint.deleted_at).is_(None))
+    )
+    return session.exec(query).one()
+
+
+def listening(session: Session, org_id: str, event_type: str) -> Sequence[str]:
+    """Name the endpoints of an org that are to be told of such an event."""
+    query = (
+        select(WebhookEndpoint.id, WebhookEndpoint.event_types)
+        .where(
+            col(WebhookEndpoint.org_id) == org_id,
+            col(WebhookEndpoint.deleted_at).is_(None),
+            col(WebhookEndpoint.disabled_at).is_(None),
+        )
+        .order_by(col(WebhookEndpoint.seq))
+    )
+    return [endpoint_id for endpoint_id, wanted in session.exec(query).all() if event_type in wanted]
+
+
+def take_delivery(session: Session, now: datetime) -> Job | None:
+    """Lock a delivery that is due: one at a time for each endpoint, and those that answer before those that do not.
+
+    So an endpoint that lets every call wait holds up nobody but itself.
+    """
+    busy = aliased(Job)
+    # The first three name an index of few rows; the deliveries that an endpoint ever had are many.
+    waits_its_turn = exists().where(
+        col(busy.kind) == JobKind.CONTROL,
+        col(busy.state) == JobState.LEASED,
+        col(busy.verb) == ControlVerb.DELIVER,
+        col(busy.endpoint_id) == col(Job.endpoint_id),
+    )
+    fails = and_(
+        col(WebhookEndpoint.failed_at).is_not(None),
+        or_(
+            col(WebhookEndpoint.succeeded_at).is_(None),
+            col(WebhookEndpoint.succeeded_at) < col(WebhookEndpoint.failed_at),
+        ),
+    )
+    query = (
+        select(Job)
+        .join(WebhookEndpoint, col(WebhookEndpoint.id) == col(Job.endpoint_id))
+        .where(
+            col(Job.kind) == JobKind.CONTROL,
+            col(Job.state) == JobState.QUEUED,
+            col(Job.verb) == ControlVerb.DELIVER,
+            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
+            ~waits_its_turn,
+        )
+        .order_by(case((fails, 1), else_=0), col(Job.id))
+        .limit(1)
+    )
+    return session.exec(query.with_for_update(key_share=True, skip_locked=True, of=Job)).first()
+
+
+def deliveries(session: Session, endpoint_id: str, *, before_id: int | None, limit: int) -> Sequence[tuple[Job, Batch]]:
+    """Read an endpoint's deliveries with their batches, newest first."""
+    query = (
+        select(Job, Batch)
+        .join(Batch, col(Batch.id) == col(Job.batch_id))
+        .where(col(Job.endpoint_id) == endpoint_id)
+        .order_by(col(Job.id).desc())
+        .limit(limit)
+    )
+    if before_id is not None:
+        query = query.where(col(Job.id) < before_id)
+    return session.exec(query).all()
+
+
+def delivery(session: Session, endpoint_id: str, batch_id: str) -> Job | None:
+    """Find the delivery that tells an endpoint of a batch."""
+    return session.exec(select(Job).where(col(Job.endpoint_id) == endpoint_id, col(Job.batch_id) == batch_id)).first()

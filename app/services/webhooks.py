@@ -1,0 +1,286 @@
+"""Webhook endpoints of an org: made, changed, tried, deleted; their secrets are shown once (OPENAI_CONTRACT 1.11)."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from sqlmodel import Session
+
+from app.db import events
+from app.db import webhooks as webhooks_sql
+from app.db.tables import Batch, Job, WebhookEndpoint
+from app.domain import webhooks
+from app.domain.batches import BatchState
+from app.domain.errors import BadRequest, NotFound
+from app.domain.jobs import JobState
+from app.schemas.listing import Listing
+from app.schemas.webhooks import (
+    DeliveryState,
+    EndpointHealth,
+    NewWebhookEndpoint,
+    WebhookDelivery,
+    WebhookEndpointChanges,
+    WebhookEndpointDeleted,
+    WebhookEndpointObject,
+    WebhookEndpointWithSecret,
+    WebhookTest,
+    WebhookTestResult,
+)
+from app.services import ids, posting, signing_key
+from app.services.context import Caller, Yard
+
+MAX_ENDPOINTS = 50
+MAX_LISTED = 100
+OLD_SECRET = timedelta(hours=24)
+_STATES: dict[str, DeliveryState] = {
+    JobState.QUEUED: "waiting",
+    JobState.LEASED: "sending",
+    JobState.DONE: "delivered",
+    JobState.FAILED: "given_up",
+    JobState.CANCELLED: "dropped",
+}
+
+
+class SecretUnknown(Exception):
+    """This installation cannot tell an endpoint's secret any more; the message says what to do."""
+
+
+def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEndpointWithSecret:
+    """Make an endpoint and give its secret, once. Raises BadRequest for a place that webhooks may not be sent to."""
+    url = _checked(yard, wanted.url)
+    key = signing_key.read_or_make(_key_file(yard))
+
+    def work(session: Session) -> WebhookEndpointWithSecret:
+        if webhooks_sql.count(session, caller.org_id) >= MAX_ENDPOINTS:
+            raise BadRequest(f"an org has at most {MAX_ENDPOINTS} webhook endpoints", code="too_many_endpoints")
+        now = yard.store.now(session)
+        endpoint_id = ids.new("whe_")
+        secret = webhooks.secret(key, endpoint_id, 1)
+        endpoint = WebhookEndpoint(
+            id=endpoint_id,
+            org_id=caller.org_id,
+            name=wanted.name,
+            url=url,
+            event_types=list(dict.fromkeys(wanted.event_types)),
+            secret_hint=webhooks.hint(secret),
+            created_at=now,
+            updated_at=now,
+        )
+        session.add(endpoint)
+        session.flush()
+        _note(session, endpoint, "webhook.created", caller, now)
+        return WebhookEndpointWithSecret(**shown(endpoint).model_dump(), signing_secret=secret)
+
+    return yard.store.run(work)
+
+
+def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = 20) -> Listing[WebhookEndpointObject]:
+    """List the org's endpoints, newest first. Raises BadRequest for an `after` that never was."""
+    with yard.store.read() as session:
+        after_seq = None
+        if after is not None:
+            after_seq = webhooks_sql.seq_of(session, after, caller.org_id)
+            if after_seq is None:
+                raise BadRequest(f"no webhook endpoint {after!r}", code="invalid_value", param="after")
+        found = webhooks_sql.page(session, caller.org_id, after_seq=after_seq, limit=limit + 1)
+    data = [shown(endpoint) for endpoint in found[:limit]]
+    return Listing(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(found) > limit,
+    )
+
+
+def retrieve(yard: Yard, caller: Caller, endpoint_id: str) -> WebhookEndpointObject:
+    """Show an endpoint. Raises NotFound."""
+    with yard.store.read() as session:
+        return shown(_own(session, caller, endpoint_id))
+
+
+def update(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookEndpointChanges) -> WebhookEndpointObject:
+    """Change an endpoint, or have it told again after it was disabled. Raises NotFound, BadRequest."""
+    url = None if wanted.url is None else _checked(yard, wanted.url)
+
+    def work(session: Session) -> WebhookEndpointObject:
+        endpoint = _own(session, caller, endpoint_id, lock=True)
+        now = yard.store.now(session)
+        asked = {"name": wanted.name, "url": url, "event_types": wanted.event_types}
+        changed: dict[str, object] = {
+            name: value for name, value in asked.items() if value is not None and value != getattr(endpoint, name)
+        }
+        for name, value in changed.items():
+            setattr(endpoint, name, value)
+        if wanted.enabled is not None and wanted.enabled != (endpoint.disabled_at is None):
+            endpoint.disabled_at = None if wanted.enabled else now
+            endpoint.disabled_reason = None if wanted.enabled else "an admin disabled it"
+            changed["enabled"] = wanted.enabled
+        if changed:
+            endpoint.updated_at = now
+            session.add(endpoint)
+            _note(session, endpoint, "webhook.changed", caller, now, changed=sorted(changed))
+        return shown(endpoint)
+
+    return yard.store.run(work)
+
+
+def delete(yard: Yard, caller: Caller, endpoint_id: str) -> WebhookEndpointDeleted:
+    """Delete an endpoint: nothing is sent to it any more, what waits included. Raises NotFound."""
+
+    def work(session: Session) -> WebhookEndpointDeleted:
+        endpoint = _own(session, caller, endpoint_id, lock=True)
+        now = yard.store.now(session)
+        endpoint.deleted_at = now
+        session.add(endpoint)
+        _note(session, endpoint, "webhook.deleted", caller, now)
+        return WebhookEndpointDeleted(id=endpoint.id)
+
+    return yard.store.run(work)
+
+
+def rotate(yard: Yard, caller: Caller, endpoint_id: str, *, keep_old: bool) -> WebhookEndpointWithSecret:
+    """Give an endpoint another secret, and show it once. `keep_old`: for a day tries are signed with both."""
+    key = signing_key.read_or_make(_key_file(yard))
+
+    def work(session: Session) -> WebhookEndpointWithSecret:
+        endpoint = _own(session, caller, endpoint_id, lock=True)
+        now = yard.store.now(session)
+        endpoint.generation += 1
+        secret = webhooks.secret(key, endpoint.id, endpoint.generation)
+        endpoint.secret_hint = webhooks.hint(secret)
+        endpoint.old_secret_until = now + OLD_SECRET if keep_old else None
+        endpoint.updated_at = now
+        session.add(endpoint)
+        _note(session, endpoint, "webhook.rotated", caller, now, keep_old=keep_old)
+        return WebhookEndpointWithSecret(**shown(endpoint).model_dump(), signing_secret=secret)
+
+    return yard.store.run(work)
+
+
+def send_sample(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookTest) -> WebhookTestResult:
+    """Send a sample now and give the status it was answered with. Raises BadRequest when nothing answered."""
+    with yard.store.read() as session:
+        endpoint = _own(session, caller, endpoint_id)
+        now = yard.store.now(session)
+    sample = f"batch_test_{uuid4().hex}"
+    body = webhooks.payload(wanted.event_type, sample, created_at=int(now.timestamp()))
+    try:
+        headers = signed(yard, endpoint, webhooks.delivery_id(sample, 0), body, now)
+    except SecretUnknown as error:
+        raise BadRequest(str(error), code="webhook_test_failed") from None
+    rules = yard.webhooks
+    answer = posting.post(endpoint.url, body, headers, allowed=rules.networks, timeout_seconds=rules.timeout_seconds)
+    if answer.status is None:
+        raise BadRequest(f"the webhook was not answered: {answer.error}", code="webhook_test_failed", param="url")
+    return WebhookTestResult(webhook_endpoint_id=endpoint.id, event_type=wanted.event_type, status_code=answer.status)
+
+
+def deliveries(
+    yard: Yard, caller: Caller, endpoint_id: str, *, after: str | None = None, limit: int = 20
+) -> Listing[WebhookDelivery]:
+    """List what an endpoint was or is to be told, newest first. Raises NotFound, and BadRequest for a wrong `after`."""
+    with yard.store.read() as session:
+        endpoint = _own(session, caller, endpoint_id)
+        before = None
+        if after is not None:
+            job = webhooks_sql.delivery(session, endpoint.id, _batch_id(after))
+            if job is None:
+                raise BadRequest(f"no delivery {after!r}", code="invalid_value", param="after")
+            before = job.id
+        found = webhooks_sql.deliveries(session, endpoint.id, before_id=before, limit=limit + 1)
+    data = [_delivery(job, batch) for job, batch in found[:limit]]
+    return Listing(
+        data=data,
+        first_id=data[0].id if data else None,
+        last_id=data[-1].id if data else None,
+        has_more=len(found) > limit,
+    )
+
+
+def signed(yard: Yard, endpoint: WebhookEndpoint, id_: str, body: bytes, now: datetime) -> dict[str, str]:
+    """Give the headers of a try at `now`. Raises SecretUnknown."""
+    try:
+        key = signing_key.read(_key_file(yard))
+    except OSError as error:
+        raise SecretUnknown(f"the key of all webhook secrets cannot be read: {error}") from error
+    secrets = [webhooks.secret(key, endpoint.id, endpoint.generation)]
+    if webhooks.hint(secrets[0]) != endpoint.secret_hint:
+        raise SecretUnknown("the key of all webhook secrets is another one than when this was made: rotate its secret")
+    if endpoint.old_secret_until is not None and now < endpoint.old_secret_until:
+        secrets.append(webhooks.secret(key, endpoint.id, endpoint.generation - 1))
+    return dict(webhooks.headers(id_, int(now.timestamp()), body, secrets))
+
+
+def shown(endpoint: WebhookEndpoint) -> WebhookEndpointObject:
+    """Put an endpoint on the wire."""
+    return WebhookEndpointObject(
+        id=endpoint.id,
+        name=endpoint.name,
+        url=endpoint.url,
+        event_types=endpoint.event_types,
+        signing_secret_hint=endpoint.secret_hint,
+        created_at=int(endpoint.created_at.timestamp()),
+        updated_at=int(endpoint.updated_at.timestamp()),
+        gpuyard=EndpointHealth(
+            enabled=endpoint.disabled_at is None,
+            disabled_at=_seconds(endpoint.disabled_at),
+            disabled_reason=endpoint.disabled_reason,
+            last_success_at=_seconds(endpoint.succeeded_at),
+            last_failure_at=_seconds(endpoint.failed_at),
+            last_error=endpoint.last_error,
+        ),
+    )
+
+
+def _delivery(job: Job, batch: Batch) -> WebhookDelivery:
+    waits = job.state == JobState.QUEUED
+    return WebhookDelivery(
+        id=webhooks.delivery_id(batch.id, job.number),
+        type=webhooks.event_type(BatchState(batch.state)) or "",
+        batch_id=batch.id,
+        state=_STATES[job.state],
+        tries=job.attempts + (job.state == JobState.DONE),
+        last_error=job.error_message,
+        next_try_at=_seconds(job.not_before_at or job.created_at) if waits else None,
+        created_at=int(job.created_at.timestamp()),
+        ended_at=_seconds(job.ended_at),
+    )
+
+
+def _batch_id(delivery_id: str) -> str:
+    return "batch_" + delivery_id.removeprefix("wh_").rpartition("_")[0]
+
+
+def _own(session: Session, caller: Caller, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
+    if lock:
+        webhooks_sql.lock(session, endpoint_id)
+    endpoint = webhooks_sql.find(session, endpoint_id, org_id=caller.org_id)
+    if endpoint is None:
+        raise NotFound(f"no webhook endpoint {endpoint_id!r}", code="webhook_endpoint_not_found", param="id")
+    return endpoint
+
+
+def _checked(yard: Yard, url: str) -> str:
+    try:
+        return posting.check_url(url, yard.webhooks.networks)
+    except ValueError as error:
+        raise BadRequest(f"webhooks cannot be sent to this url: {error}", code="invalid_value", param="url") from None
+
+
+def _key_file(yard: Yard) -> Path:
+    if yard.webhooks.key_file is None:
+        raise RuntimeError("this yard was opened without a place for the key of webhook secrets")
+    return yard.webhooks.key_file
+
+
+def _note(
+    session: Session, endpoint: WebhookEndpoint, kind: str, caller: Caller, now: datetime, **data: object
+) -> None:
+    said = {"name": endpoint.name, **data}
+    events.record(
+        session, now=now, type=kind, subject=endpoint.id, actor=caller.actor, org_id=endpoint.org_id, data=said
+    )
+
+
+def _seconds(at: datetime | None) -> int | None:
+    return int(at.timestamp()) if at is not None else None

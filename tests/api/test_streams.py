@@ -1,0 +1,121 @@
+"""Server-sent events of a batch: bounded in number, kept open by comments, without a thread each, over when it is."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from app.api import events as events_api
+from app.api import streams
+from app.api.main import close_listeners
+from tests.hands import do_control_work
+from tests.served import Served, rows
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(events_api, "TICK_SECONDS", 0.05)
+
+
+def create(served: Served) -> str:
+    client = served.client()
+    file = client.files.create(file=("in.jsonl", rows(3)), purpose="batch")
+    return client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h").id
+
+
+def messages(lines: Iterator[str]) -> Iterator[tuple[str, Any, str | None]]:
+    """Type, data and id of each message."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif fields:
+            yield fields["event"], json.loads(fields["data"]), fields.get("id")
+            fields = {}
+
+
+def test_the_batch_itself_comes_whenever_it_has_changed_and_its_end_last(served: Served) -> None:
+    batch_id = create(served)
+    with served.http() as http, http.stream("GET", f"/v1/batches/{batch_id}/events?show=batch") as answer:
+        found = messages(answer.iter_lines())
+        kind, first, id_ = next(found)
+        assert (kind, first["id"], first["status"], id_) == ("batch", batch_id, "validating", None)
+        do_control_work(served)
+        assert next(found)[1]["status"] == "in_progress"
+        served.client().batches.cancel(batch_id)
+        do_control_work(served)
+        rest = [data["status"] for _, data, _ in found]
+    assert rest[-1] == "cancelled"
+    assert rest == list(dict.fromkeys(rest)), "a batch that is as it was is not sent again"
+
+
+def test_with_both_a_reader_goes_on_behind_the_last_event_and_has_the_batch_at_once(served_on_sqlite: Served) -> None:
+    served = served_on_sqlite
+    batch_id = create(served)
+    served.client().batches.cancel(batch_id)
+    do_control_work(served)
+    with served.http() as http:
+        url = f"/v1/batches/{batch_id}/events?show=both"
+        with http.stream("GET", url) as answer:
+            whole = list(messages(answer.iter_lines()))
+        ids = [id_ for _, _, id_ in whole if id_ is not None]
+        with http.stream("GET", url, headers={"last-event-id": ids[1]}) as answer:
+            tail = list(messages(answer.iter_lines()))
+    assert [id_ for _, _, id_ in tail if id_ is not None] == ids[2:]
+    assert [data["status"] for kind, data, _ in tail if kind == "batch"] == ["cancelled"]
+
+
+def test_a_quiet_stream_sends_comments(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events_api, "QUIET_SECONDS", 0.1)
+    served = served_on_sqlite
+    batch_id = create(served)
+    with served.http() as http, http.stream("GET", f"/v1/batches/{batch_id}/events") as answer:
+        lines = answer.iter_lines()
+        assert [line for line, _ in zip(lines, range(12), strict=False) if line.startswith(":")]
+
+
+def test_streams_are_bounded_and_a_closed_one_makes_room(
+    served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_STREAMS", 1)
+    served = served_on_sqlite
+    url = f"/v1/batches/{create(served)}/events"
+    with served.http() as http:
+        with http.stream("GET", url) as first:
+            next(first.iter_lines())
+            second = http.get(url)
+            assert (second.status_code, second.json()["error"]["code"]) == (503, "too_many_streams")
+            assert second.headers["retry-after"]
+        end = time.monotonic() + 30
+        while True:
+            with http.stream("GET", url) as third:
+                if third.status_code == 200:
+                    break
+            assert time.monotonic() < end, "the closed one was not noticed"
+            time.sleep(0.05)
+
+
+def test_an_open_stream_costs_no_thread_and_all_end_with_the_process(served_on_sqlite: Served) -> None:
+    served = served_on_sqlite
+    url = f"/v1/batches/{create(served)}/events"
+    count = 60
+    with ExitStack() as stack:
+        limits = httpx.Limits(max_connections=count + 5)
+        headers = {"authorization": f"Bearer {served.admin}"}
+        http = stack.enter_context(httpx.Client(base_url=served.url, headers=headers, limits=limits, timeout=30))
+        before = threading.active_count()
+        opened = [stack.enter_context(http.stream("GET", url)).iter_lines() for _ in range(count)]
+        for lines in opened:
+            next(lines)
+        assert threading.active_count() - before < count / 2
+        served.app.state.listeners._loop.call_soon_threadsafe(close_listeners, served.app)
+        for lines in opened:
+            assert list(lines) is not None
+        assert http.get(url).status_code == 503
