@@ -49,6 +49,16 @@ class ByeReason(StrEnum):
     HELLO_FAILED = "hello_failed"
 
 
+P = Phase
+PHASES: Mapping[Phase, frozenset[Phase]] = {
+    P.BOOTING: frozenset({P.SETUP, P.TERMINATING}),
+    P.SETUP: frozenset({P.READY, P.DRAINING, P.TERMINATING}),
+    P.READY: frozenset({P.SETUP, P.DRAINING, P.TERMINATING}),
+    P.DRAINING: frozenset({P.TERMINATING}),
+    P.TERMINATING: frozenset(),
+}
+"""A worker's own moves (PH-07): who drains is never ready again, and who was dismissed terminates at once."""
+
 S = WorkerState
 TRANSITIONS: Mapping[WorkerState, frozenset[WorkerState]] = {
     S.JOINING: frozenset({S.SETTING_UP, S.ACTIVE, S.DRAINING, S.GONE}),

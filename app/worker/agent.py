@@ -1,6 +1,7 @@
 """The agent inside a GPU worker: starts, stops and joins its loops, and is all that Celery's side sees of them.
 
-Start   state directory locked > runtimes looked at > spool sent > hello > gate open (phase ready) > loops
+Start   state directory locked > runtimes looked at > spool sent > hello (phase booting) > loops (phase setup)
+        > nothing is lacking any more: gate open (phase ready)
 Stop    1. gate and door closed, shares wound down, cut, given up (app.worker.drain)
         2. probes, spool sender   3. bye   4. heartbeat, self-stop: last, for leases live until their end is answered
         5. runtimes, HTTP client, state directory   6. the process, by `on_exit`
@@ -15,33 +16,18 @@ import structlog
 
 from app.client.errors import ControlPlaneError, Dismissed, TryLater
 from app.domain.polls import MessageKind
-from app.domain.workers import Activity, ByeReason, Phase, Transport
+from app.domain.workers import PHASES, Activity, ByeReason, Phase, Transport
 from app.schemas.polls import Poll, PolledMessage
 from app.schemas.workers import HeartbeatAnswer, Welcome
 from app.worker import metrics
-from app.worker.backoff import Backoff
+from app.worker.assembly import assemble
 from app.worker.clock import Clock, boottime
 from app.worker.door import Door
-from app.worker.drain import Drain
 from app.worker.gate import Gate
-from app.worker.heartbeat import Heartbeat
-from app.worker.held import HeldLeases
-from app.worker.kit import Kit
 from app.worker.leaving import say_bye, take_back_hello
-from app.worker.load_watch import LoadWatch
-from app.worker.loop import Loop
 from app.worker.opening import introduce, open_parts
-from app.worker.polling import Polling
-from app.worker.probes import Probes
-from app.worker.pull_reports import PullReports
-from app.worker.puller import Puller
-from app.worker.selfstop import SelfStop
-from app.worker.shares import Shares
-from app.worker.spool_sender import SpoolSender
 from app.worker.state import StateDirBusy
-from app.worker.trials import Trials
 from app.worker.watchdog import EXIT_SECONDS, watchdog
-from app.worker.words import Words
 from config.logging import stand_on_each_line
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
@@ -80,6 +66,7 @@ class Agent:
         self._watch = watch
         self._ended = threading.Event()
         self._leaving = threading.Lock()
+        self._moving = threading.Lock()
         self._door = Door(settings.pool)
         self._gate = Gate(settings.slots_batches, self._on_gate, bound=settings.invocation_bound)
         self._reset_seen: str | None = None
@@ -98,8 +85,7 @@ class Agent:
         try:
             self._own = open_parts(self._settings, self._executors, self._clock, self._parts)
             welcome = self._introduce()
-            self._build(welcome)
-        except (StateDirBusy, ExecutorUnavailable, ControlPlaneError) as error:
+        except (StateDirBusy, ExecutorUnavailable, ControlPlaneError, OSError) as error:
             log.error("worker.refused", why=str(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
             self.exit_code, self.exit_reason = 1, str(error)
             self._close()
@@ -107,102 +93,39 @@ class Agent:
         except SystemExit:
             self._close()
             raise
-        stand_on_each_line(worker=welcome.name, worker_id=welcome.worker_id)
-        self._parts.callback(metrics.show(self._settings, self._own, self._shares, welcome, lambda: self.phase))
-        self._gate.resize(welcome.slots)
-        self._gate.open()  # before the first beat, whose answer says whether there is work
-        self.phase = Phase.READY  # and before this: what a signal finds ready it closes for good
+        self._setting_up.look()  # before the first beat, whose answer says whether there is work
         if self._transport is Transport.HTTP:
             self._polling.begin()
         for loop in self._loops:
             loop.start()
-        log.info("worker.ready", worker=self.name, worker_id=welcome.worker_id, pool=welcome.pool)
         if welcome.drain:
             self.drain(ByeReason.DRAIN)
         elif welcome.work:
-            self._shares.ring()
+            self.ring()
 
     def _introduce(self) -> Welcome:
-        """Say hello. However that ends, the control plane is not left waiting for a process that goes."""
+        """Say hello and go on to set-up. However that ends, nobody is left waiting for a process that goes."""
         try:
-            return introduce(self._settings, self._transport, self._own, self._ended)
+            welcome = introduce(self._settings, self._transport, self._own, self._ended)
+            self._build(welcome)
+            stand_on_each_line(worker=welcome.name, worker_id=welcome.worker_id)
+            self._parts.callback(metrics.show(self._settings, self._own, self._shares, welcome, lambda: self.phase))
+            self._gate.resize(welcome.slots)
+            self.enter(Phase.SETUP)
         except TryLater:
             take_back_hello(self._own, ByeReason.HELLO_FAILED)
             raise
         except SystemExit:
             take_back_hello(self._own, ByeReason.SIGNAL)
             raise
+        return welcome
 
     def _build(self, welcome: Welcome) -> None:
-        settings, clock = self._settings, self._clock
-        self.name = welcome.name
-        self._worker_id = welcome.worker_id
-        self._held = HeldLeases(clock, welcome.timing.self_stop_seconds)
-        self._words = Words(
-            self._own, self._worker_id, self._held, clock, phase=lambda: self.phase, activity=self._activity
-        )
-        reports = PullReports(
-            self._own.plane, welcome.worker_id, self._own.state.boot_id, clock, on_dismissed=self._dismissed
-        )
-        self._puller = Puller(self._own.runtimes, clock, report=reports.note, on_change=self._runtimes_changed)
-        kit = Kit(
-            plane=self._own.plane,
-            worker_id=welcome.worker_id,
-            boot_id=self._own.state.boot_id,
-            held=self._held,
-            spool=self._own.spool,
-            permits=self._own.permits,
-            runtimes=self._own.runtimes,
-            puller=self._puller,
-            clock=clock,
-            row_timeout_seconds=settings.row_timeout_seconds,
-            segment_seconds=welcome.segment_seconds,
-            ring=self._ring,
-            on_dismissed=self._dismissed,
-            row_done=self._row_done,
-            starved=self._own.size.starved,
-            counters=self._own.counters,
-            told_to_drain=lambda: self.drain(ByeReason.DRAIN),
-        )
-        self._shares = Shares(kit, self._gate, clock, on_ended=self._share_ended)
-        self._polling = Polling(
-            self._own.plane.poll,
-            Backoff(settings.retry_min_seconds, settings.retry_max_seconds),
-            clock,
-            describe=self._next_poll,
-            on_message=self._heard,
-            on_dismissed=self._dismissed,
-        )
-        self._drain = Drain(
-            self._shares,
-            drain_seconds=settings.drain_seconds,
-            kill_after_seconds=settings.kill_after_seconds,
-            set_phase=self._set_phase,
-            leave=self._leave,
-        )
-        self._heartbeat = Heartbeat(
-            self._own.plane,
-            welcome.worker_id,
-            self._held,
-            renew_seconds=welcome.timing.renew_seconds,
-            clock=clock,
-            describe=self._words.beat,
-            on_answer=self._answered,
-            on_dismissed=self._dismissed,
-        )
-        self._probes = Probes(self._own.runtimes, clock, on_change=self._runtimes_changed)
-        self._sender = SpoolSender(self._own.spool, self._own.plane)
-        self._own.spool.on_change = self._spool_changed
-        self._loops: list[Loop] = [
-            self._heartbeat,
-            SelfStop(self._held),
-            self._probes,
-            LoadWatch(self._own.runtimes, self._own.permits, self._own.size, clock, on_resized=self._fit),
-            Trials(self._own.runtimes, self._shares, clock, on_change=self._runtimes_changed),
-            self._sender,
-            reports,
-            self._polling,
-        ]
+        self.name, self._worker_id = welcome.name, welcome.worker_id
+        parts = assemble(self, self._own, self._settings, welcome, self._gate, self._clock)
+        self._words, self._shares, self._polling, self._drain = parts.words, parts.shares, parts.polling, parts.drain
+        self._puller, self._heartbeat, self._probes = parts.puller, parts.heartbeat, parts.probes
+        self._sender, self._setting_up, self._loops = parts.sender, parts.setting_up, parts.loops
 
     # --- what others ask of it
 
@@ -236,7 +159,7 @@ class Agent:
         if self.phase is Phase.BOOTING:
             self._ended.set()  # nothing was built to be drained; a hello under way is given up
             return False
-        self._gate.close()
+        self.enter(Phase.DRAINING)
         begins = not self._ended.is_set() and self._drain.start(reason)
         if begins:
             self._watch(self._drain.longest_seconds + EXIT_SECONDS, STUCK_EXIT_CODE)
@@ -268,14 +191,17 @@ class Agent:
         """Wait until the agent has ended."""
         return self._ended.wait(timeout)
 
-    # --- what its loops tell it
+    # --- what its parts tell it (app.worker.assembly)
 
-    def _activity(self) -> Activity:
+    def activity(self) -> Activity:
+        """Say what the worker is busy with."""
         if self._puller.is_active:
             return Activity.DOWNLOADING_MODEL
         return Activity.BUSY if self._shares.all() else Activity.IDLE
 
-    def _answered(self, answer: HeartbeatAnswer) -> None:
+    def answered(self, answer: HeartbeatAnswer) -> None:
+        """Take what a heartbeat was answered."""
+        self._words.answered()
         if answer.next_segment_seconds is not None:
             for share in self._shares.all():
                 share.pace(answer.next_segment_seconds)
@@ -290,14 +216,16 @@ class Agent:
         elif answer.work:
             self._shares.ring()
         keep_alive = self._settings.keep_alive_seconds
-        if 0 <= keep_alive <= self._shares.idle_seconds:
+        if self.phase is Phase.READY and 0 <= keep_alive <= self._shares.idle_seconds:
             self.drain(ByeReason.IDLE)
 
-    def _next_poll(self, cursor: str | None) -> Poll | None:
+    def next_poll(self, cursor: str | None) -> Poll | None:
+        """Describe the next poll; None while there is no permit for what it could bring."""
         free = self._gate.free if self._takes_work else 0
         return self._words.poll(cursor, free=free, wait_seconds=self._settings.wait_max_seconds)
 
-    def _heard(self, message: PolledMessage) -> None:
+    def heard(self, message: PolledMessage) -> None:
+        """Do what a poll was answered."""
         if message.kind == MessageKind.WORK:
             self._shares.ring()
         elif message.kind == MessageKind.STOP:
@@ -307,30 +235,38 @@ class Agent:
         elif message.kind == MessageKind.RESET_BACKOFF:
             self._polling.reset_backoff()
 
-    def _runtimes_changed(self) -> None:
+    def runtimes_changed(self) -> None:
+        """Say so to the control plane, and open or shut the door."""
         if self._own.size.runtimes_changed(self._own.runtimes.known_slots):
-            self._fit()
+            self.fit()
         self._on_gate()
+        self._setting_up.wake()
         self._words.facts_changed()
         self._heartbeat.wake()
 
-    def _spool_changed(self) -> None:
+    def spool_changed(self) -> None:
+        """Say so to the control plane, and send what waits."""
         self._on_gate()
+        self._setting_up.wake()
         self._heartbeat.wake()
         self._sender.wake()
         self._shares.ring()
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Look for work, if there is a permit for it."""
         self._shares.ring()
 
-    def _share_ended(self) -> None:
+    def share_ended(self) -> None:
+        """Poll anew, with the permit that is free again."""
         self._polling.share_ended()
 
-    def _row_done(self) -> None:
+    def row_done(self) -> None:
+        """Count a row that was answered."""
         if self._own.size.row_done():
-            self._fit()
+            self.fit()
 
-    def _fit(self) -> None:
+    def fit(self) -> None:
+        """Have all shares fill or give back the prompts in flight."""
         log.info("prompts.resized", max_in_flight=self._own.permits.limit)
         for share in self._shares.all():
             share.fit()
@@ -343,25 +279,39 @@ class Agent:
         self._door.set(is_open=self._takes_work)
         self._polling.wake()
 
-    def _set_phase(self, phase: Phase) -> None:
-        self.phase = phase
+    def enter(self, phase: Phase) -> bool:
+        """Go on to a phase, where that is allowed; only in `ready` is the gate open (PH-07)."""
+        with self._moving:
+            if phase not in PHASES[self.phase]:
+                return False
+            self.phase = phase
+            if phase is Phase.READY:
+                self._gate.open()
+            else:
+                self._gate.close()
         self._heartbeat.wake()
+        return True
+
+    def set_up(self, is_ready: bool) -> None:
+        """Say so, and take work or none."""
+        if self.enter(Phase.READY if is_ready else Phase.SETUP) and is_ready:
+            self._shares.begin()
+            log.info("worker.ready", worker=self.name, worker_id=self._worker_id, pool=self._settings.pool)
 
     # --- the end
 
-    def _dismissed(self, error: Dismissed) -> None:
+    def dismissed(self, error: Dismissed) -> None:
         """The control plane wants nothing more of this process: stop all jobs, keep the spool, exit 1."""
         if self.exit_code:
             return
         self.exit_code, self.exit_reason = 1, str(error)
         log.error("worker.dismissed", why=str(error), code=error.code, status=error.status, request_id=error.request_id)
-        self._gate.close()
-        self.phase = Phase.TERMINATING
+        self.enter(Phase.TERMINATING)
         for share in self._shares.all():
             share.give_up()
-        threading.Thread(target=self._leave, args=(None, 0), name="gpuyard-dismissed", daemon=True).start()
+        threading.Thread(target=self.leave, args=(None, 0), name="gpuyard-dismissed", daemon=True).start()
 
-    def _leave(self, reason: ByeReason | None, abandoned: int) -> None:
+    def leave(self, reason: ByeReason | None, abandoned: int) -> None:
         """Say bye (not when dismissed), end the loops, end the process."""
         with self._leaving:
             if self._ended.is_set():

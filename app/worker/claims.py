@@ -20,11 +20,13 @@ class Claimed:
 
 
 def claim(kit: Kit, batch_id: str | None, *, started: bool, want_rows: int) -> Claimed | None:
-    """Claim once, under a request id of its own. None: there is nothing for us now.
+    """Claim once, under a request id of its own. None: there is nothing for us now, or we are not ready (P-08).
 
     Raises app.client.errors. What came with a lost answer is released by the control plane, because no heartbeat
     lists it (PROTOCOL 2).
     """
+    if not kit.is_ready():
+        return None
     request = ClaimRequest(
         worker_id=kit.worker_id,
         boot_id=kit.boot_id,

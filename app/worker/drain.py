@@ -30,7 +30,7 @@ class Drain:
         *,
         drain_seconds: float,
         kill_after_seconds: float,
-        set_phase: Callable[[Phase], None],
+        set_phase: Callable[[Phase], object],
         leave: Callable[[ByeReason, int], None],
     ) -> None:
         self._shares = shares

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import structlog
+
 from app.client.errors import NameTaken
 from app.domain.workers import Phase, Transport
 from app.schemas.workers import Hello, HostSample, Welcome
@@ -15,6 +17,7 @@ from app.worker.runtimes import Runtimes
 from app.worker.state import StateDir, write_durably
 
 MOST_ON_A_MACHINE = 64
+log = structlog.get_logger("gpuyard.worker")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -73,8 +76,11 @@ def introduce(who: Identity, choices: Iterator[str], say: Callable[[Identity], W
         except NameTaken as error:
             taken = error
             continue
-        write_durably(state_path / "name", welcome.name.encode("ascii"))
-        write_durably(state_path / "worker_id", welcome.worker_id.encode("ascii"))
+        try:
+            write_durably(state_path / "name", welcome.name.encode("ascii"))
+            write_durably(state_path / "worker_id", welcome.worker_id.encode("ascii"))
+        except OSError as error:  # a full disk: it was taken in all the same, and set-up waits for room
+            log.warning("name.not_kept", why=str(error))
         return welcome
     raise taken or AssertionError("no name to try")
 

@@ -20,6 +20,7 @@ class Kit:
 
     `ring` when there may be work, `on_dismissed` when the control plane wants nothing more of us, `row_done` and
     `starved` for the size of the prompt pool, `told_to_drain` when a claim is answered that this worker is to leave.
+    `is_ready`: it is in the phase in which it claims, and the control plane knows what its runtimes serve.
     """
 
     plane: ControlPlane
@@ -39,8 +40,9 @@ class Kit:
     starved: Callable[[], None]
     counters: WorkerCounters
     told_to_drain: Callable[[], object] = lambda: None
+    is_ready: Callable[[], bool] = lambda: True
 
     @property
     def may_take(self) -> bool:
         """Whether more work is of use: a runtime is alive, and what it finishes can be kept until it is stored."""
-        return self.runtimes.any_alive and self.spool.error is None
+        return self.is_ready() and self.runtimes.any_alive and self.spool.error is None

@@ -66,7 +66,9 @@ def open_parts(
     key = settings.api_key.get_secret_value()
     plane = ControlPlane(settings.server_url, key, boot_id=state.boot_id, clock=time.monotonic)
     closing.callback(plane.close)
-    return Opened(state, Spool(state.spool_path), runtimes, sampler, permits, size, plane, WorkerCounters())
+    spool = Spool(state.spool_path)
+    spool.check()
+    return Opened(state, spool, runtimes, sampler, permits, size, plane, WorkerCounters())
 
 
 def introduce(settings: WorkerSettings, transport: Transport, own: Opened, stop: threading.Event) -> Welcome:

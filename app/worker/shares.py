@@ -81,6 +81,11 @@ class Shares:
         with self._lock:
             return 0.0 if self._shares else self._clock() - self._idle_since
 
+    def begin(self) -> None:
+        """Count idle time from now: the worker is ready."""
+        with self._lock:
+            self._idle_since = self._clock()
+
     def _run(self, permit: Permit, batch_id: str | None) -> bool:
         begun = self._begin(permit, batch_id)
         if begun is None:

@@ -66,22 +66,27 @@ class Spool:
             write_durably(path, body)
         except OSError as error:
             self._lacking = max(self._lacking, len(body), LEAST_ROOM)
-            self._note(f"{type(error).__name__}: {error}"[:200])
+            self._note(_words(error))
             raise
         return Spooled(path, kind)
 
-    def try_again(self) -> None:
-        """Look whether what did not fit would fit now."""
-        if self.error is None:
-            return
+    def check(self) -> None:
+        """Look whether anything can be kept at all; `error` says why not."""
+        self._lacking = max(self._lacking, LEAST_ROOM)
         probe = self._directory / PROBE
         try:
             write_durably(probe, bytes(self._lacking))
-        except OSError:
+            probe.unlink()
+        except OSError as error:
+            self._note(_words(error))
             return
-        probe.unlink(missing_ok=True)
         self._lacking = 0
         self._note(None)
+
+    def try_again(self) -> None:
+        """Look whether what did not fit would fit now."""
+        if self.error is not None:
+            self.check()
 
     def _note(self, error: str | None) -> None:
         if (error is None) is (self.error is None):
@@ -137,6 +142,10 @@ class Spool:
                 self.remove(item)
                 with self._lock:
                     self._orphans.remove(item)
+
+
+def _words(error: OSError) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 def _send(item: Spooled, plane: ControlPlane, deadline_seconds: float) -> None:

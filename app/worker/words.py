@@ -32,13 +32,14 @@ class Words:
         self._phase = phase
         self._activity = activity
         self._facts_at = float("-inf")
+        self._changes = self._sent = self._told = 0
 
     def beat(self, listing: Listing) -> Heartbeat:
         """Describe a heartbeat; what runtimes serve goes with it when it changed, and every 30 s (R-02)."""
         now = self._clock()
         with_facts = now - self._facts_at >= FACTS_SECONDS
         if with_facts:
-            self._facts_at = now
+            self._facts_at, self._sent = now, self._changes
         return Heartbeat(
             boot_id=self._own.state.boot_id,
             phase=self._phase(),
@@ -58,7 +59,17 @@ class Words:
 
     def facts_changed(self) -> None:
         """Have the next heartbeat say what the runtimes serve."""
+        self._changes += 1
         self._facts_at = float("-inf")
+
+    def answered(self) -> None:
+        """The beat described last was answered."""
+        self._told = self._sent
+
+    @property
+    def are_current(self) -> bool:
+        """Whether the control plane knows what the runtimes serve: else it grants what they do not."""
+        return self._told == self._changes
 
     def poll(self, cursor: str | None, *, free: int, wait_seconds: float) -> Poll | None:
         """Describe a poll; none while what it could bring could not be begun (CC-02)."""
