@@ -11,7 +11,7 @@ from app.db.tables import Batch, Job, Lease, Worker
 from app.domain import batches, jobs, leases, workers
 from app.domain.batches import ENDED
 from app.domain.rowsets import RowSet
-from app.services import results
+from app.services import presence, results
 from app.services.context import Yard
 from app.sweeps import batch_expiry, lease_expiry
 from tests.yards import USER, Controller, batch, machine, result_files
@@ -73,12 +73,17 @@ def ended(yard: Yard, batch_id: str) -> bool:
     return batch(yard, batch_id).state in ENDED
 
 
-def jump(yard: Yard, seconds: float) -> None:
-    """Move time as `later` does while an API process listens, in one step: its ticks would be most of a run's work."""
+def jump(yard: Yard, seconds: float) -> timedelta | None:
+    """Move time as `later` does while an API process listens, in one step: its ticks would be most of a run's work.
+
+    Gives the gap that was found, if nobody had listened before.
+    """
+    gap = presence.tick(yard)
     yard.store.clock_shift += timedelta(seconds=seconds)
     with yard.store.begin() as session:
         now = yard.store.now(session)
         presence_sql.move_tick(session, presence_sql.locked_tick(session, now), now)
+    return gap
 
 
 def end_all(yard: Yard, controller: Controller, answers: dict[tuple[str, int], str]) -> None:
