@@ -1,5 +1,6 @@
 """What uvicorn answers by itself, in words of ours: bytes that are no HTTP get OpenAI's envelope too."""
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
@@ -12,17 +13,41 @@ from app.api.request_ids import new_id
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request's line and headers. uvicorn has no bound of its own: one caller could fill the memory."""
 
+STALL_SECONDS = 60.0
+"""For a request's line and headers, for each next piece of its body, and for a connection that says nothing at all.
+
+uvicorn waits for ever: who opens sockets and sends half a request in each would take all the files that there are.
+"""
+
 
 class HttpWire(HttpToolsProtocol):
     """uvicorn's parser of one connection."""
+
+    stall_seconds = STALL_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._is_in_head = True
         self._head_bytes = self._piece_bytes = 0
+        self._is_receiving = True
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request, and not for ever."""
+        super().connection_made(transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse; a head that has not ended by now and is too long is refused."""
+        if not self._is_in_head:  # a head has its time as a whole: else one byte a minute would do
+            self._heard_at = self.loop.time()
         self._piece_bytes = len(data)
         self._head_bytes += len(data)
         super().data_received(data)
@@ -34,11 +59,39 @@ class HttpWire(HttpToolsProtocol):
         """Begin to count, with the piece in which it begins."""
         self._is_in_head, self._head_bytes = True, self._piece_bytes
         super().on_message_begin()
+        self._is_receiving = True
+        self._wait()
 
     def on_headers_complete(self) -> None:
         """Stop counting."""
-        self._is_in_head = False
+        self._is_in_head, self._heard_at = False, self.loop.time()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The rest is the answer's business."""
+        self._is_receiving = False
+        super().on_message_complete()
+
+    def _wait(self) -> None:
+        self._heard_at = self.loop.time()
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.stall_seconds, self._look)
+
+    def _look(self) -> None:
+        """End a connection of which nothing more came; one timer a request, however many pieces it comes in."""
+        self._timer = None
+        if not self._is_receiving or self.transport.is_closing():
+            return
+        if self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
+            self._heard_at = self.loop.time()  # it is we who are not ready for more
+        left = self._heard_at + self.stall_seconds - self.loop.time()
+        if left > 0:
+            self._timer = self.loop.call_later(left, self._look)
+        elif self.cycle is not None and not self.cycle.response_complete and self.cycle.response_started:
+            self.transport.close()
+        else:
+            message = f"the rest of the request did not come within {self.stall_seconds:g} s"
+            self._refuse(errors.envelope(408, message, code="request_incomplete"))
 
     def send_400_response(self, msg: str) -> None:
         """Answer to what the parser refused."""
