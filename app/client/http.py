@@ -47,10 +47,7 @@ class Http:
             base_url=base_url,
             headers={"authorization": f"Bearer {api_key}", "user-agent": "gpuyard", **(headers or {})},
             timeout=_TIMEOUT,
-            limits=_LIMITS,
-            # Reading the certificate store takes 0.2 s, and a plain HTTP URL (loopback) has no use for it.
-            verify=not base_url.startswith("http://"),
-            transport=transport,
+            transport=transport or _patient(base_url),
         )
 
     def call(
@@ -186,6 +183,16 @@ def _named_call(headers: dict[str, str]) -> Iterator[None]:
         except ControlPlaneError as error:
             error.request_id = request_id
             raise
+
+
+def _patient(base_url: str) -> httpx.HTTPTransport:
+    """Httpx's own transport, but for the look-up of names."""
+    from app.client.names import PatientNames  # noqa: PLC0415 - a command that calls nobody need not load httpcore
+
+    # Reading the certificate store takes 0.2 s, and a plain HTTP URL (loopback) has no use for it.
+    transport = httpx.HTTPTransport(verify=not base_url.startswith("http://"), limits=_LIMITS)
+    transport._pool._network_backend = PatientNames()  # noqa: SLF001 - httpcore's own seam, to which httpx has no door
+    return transport
 
 
 _doubling = tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS)
