@@ -7,6 +7,8 @@
     open for down_seconds ─> down: rows are given back, nothing is asked for ─> open again, on probation: when its
     rest is over, or when the probe sees a dead runtime come back. A trial that fails on probation is down at once.
 
+At most one trial of an outage is out. A trial has a number, for one that outlives its outage is a row like any other.
+
 A probe that answers closes it only when nothing but a probe had opened it: a server may list its models and hang.
 """
 
@@ -33,6 +35,7 @@ class Breaker:
         self._chance = chance
         self._dead = False
         self._opened_at = self._try_at = self._back_at = clock()
+        self._trials = 0
         self._close()
 
     def _close(self) -> None:
@@ -42,7 +45,7 @@ class Breaker:
             self.reason = ""
         self.failures = 0
         self._failed_by_doing = False
-        self._trial_is_out = False
+        self._trial = 0
         self._on_probation = False
         self._pause = FIRST_PAUSE_SECONDS
         self._rest = FIRST_REST_SECONDS
@@ -51,18 +54,21 @@ class Breaker:
         """Tell whether a row may start now."""
         if self.is_closed:
             return True
-        return not (self._dead or self.is_down or self._trial_is_out) and self._clock() >= self._try_at
+        return not (self._dead or self.is_down or self._trial) and self._clock() >= self._try_at
 
-    def start(self) -> bool:
-        """Start a row, which `may_start` allowed. True: it is the trial, and its end is to be told in any case."""
-        self._trial_is_out = not self.is_closed
-        return self._trial_is_out
+    def start(self) -> int:
+        """Start a row, which `may_start` allowed: 0, or its number as the trial, whose end is to be told always."""
+        if self.is_closed:
+            return 0
+        self._trials += 1
+        self._trial = self._trials
+        return self._trial
 
     def answered(self) -> None:
         """Some row was answered, whatever with."""
         self._close()
 
-    def failed(self, reason: str, *, is_trial: bool, not_before: float = 0.0) -> None:
+    def failed(self, reason: str, *, trial: int = 0, not_before: float = 0.0) -> None:
         """A row failed for the runtime's sake, which asked for `not_before` seconds of peace."""
         if self.is_closed:
             self.failures += 1
@@ -72,9 +78,9 @@ class Breaker:
                 self._wait(not_before)
             return
         self._failed_by_doing = True
-        if not is_trial:
+        if not trial or trial != self._trial:
             return
-        self._trial_is_out = False
+        self._trial = 0
         self.reason = reason
         if self._on_probation:
             self._go_down()
@@ -82,9 +88,10 @@ class Breaker:
         self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause)
         self._wait(not_before)
 
-    def given_up(self) -> None:
-        """The trial ended without saying anything about the runtime: the next row is the trial."""
-        self._trial_is_out = False
+    def given_up(self, trial: int) -> None:
+        """A trial ended without saying anything about the runtime: the next row is the trial."""
+        if trial == self._trial:
+            self._trial = 0
 
     def died(self, reason: str) -> None:
         """The probe finds nobody."""
@@ -127,7 +134,7 @@ class Breaker:
             return float("inf")
         if self.is_down:
             return float("inf") if self._dead else self._back_at
-        waits = self._dead or self._trial_is_out or self._try_at <= self._clock()
+        waits = self._dead or self._trial > 0 or self._try_at <= self._clock()
         down_at = self._opened_at + self._down_seconds
         return down_at if waits else min(down_at, self._try_at)
 
@@ -135,7 +142,7 @@ class Breaker:
         self.is_closed = False
         self.reason = reason
         self._opened_at = self._try_at = self._clock()
-        self._trial_is_out = False
+        self._trial = 0
 
     def _wait(self, not_before: float) -> None:
         # Part of it is chance, so that the workers of one runtime do not come back in one moment.
@@ -149,5 +156,4 @@ class Breaker:
     def _go_on_probation(self) -> None:
         self.is_down = False
         self._on_probation = True
-        self._trial_is_out = False
         self._opened_at = self._try_at = self._clock()

@@ -76,6 +76,11 @@ class Lane:
             self._kit.runtimes.given_up(run)
             self._keep(run.unit, self._defect(run.unit, error))
             return
+        if run.place is None and reply.error is not None and reply.error.code is RowErrorCode.MODEL_NOT_FOUND:
+            # It vanished after the claim. Another worker may have it; after three tries the shard's rows say so.
+            shard.fail(reply.error.code, reply.error.message)
+            shard.cut()
+            return
         self._settle(run, run.unit, reply)
 
     def _join(self, run: Run) -> bool:

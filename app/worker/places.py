@@ -24,6 +24,7 @@ class Place:
         "facts",
         "fetches",
         "is_limit_broken",
+        "looked_at",
         "lot",
         "reserved_for",
         "runs",
@@ -37,6 +38,7 @@ class Place:
         self.facts = RuntimeFacts(name=executor.name, kind=executor.kind, alive=False, reason="not looked at yet")
         self.unsupported: Unsupported = {}
         """As of its last probe."""
+        self.looked_at = float("-inf")
         self.fetches = fetches
         """Whether it may be asked for models that it lacks."""
         self.is_limit_broken = False
@@ -70,7 +72,7 @@ class Place:
 
     def start(self, unit: Unit, now: float, *, is_alone: bool = False) -> Run:
         """Take a place for a row."""
-        run = Run(unit, self, now, not self.breaker.is_closed and self.breaker.start(), is_alone)
+        run = Run(unit, self, now, self.breaker.start(), is_alone)
         self.runs.add(run)
         self.served += 1
         self.lot = unit.lot

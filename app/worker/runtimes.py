@@ -6,8 +6,11 @@ give that back and take the next.
 
 import bisect
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -32,6 +35,9 @@ from executors.cancellation import CancelToken
 DOWN_SECONDS = 300.0
 MAX_PEACE_SECONDS = 300.0
 """A `Retry-After` beyond this is taken for this."""
+DOUBT_SECONDS = 30.0
+"""So long a row that was answered 404 waits for a look at its runtime at most."""
+NOT_FOUND = 404
 _MAX_ROUTES = 10_000
 log = structlog.get_logger("gpuyard.worker")
 
@@ -75,10 +81,13 @@ class Runtimes:
         self._looks = Looks(self._note)
         self.on_trouble: Callable[[], None] = lambda: None
         """Called when a breaker or a pause begins or ends, with the lock held: it must only wake somebody."""
+        self.on_doubt: Callable[[], None] = lambda: None
+        """Called when a look at the runtimes is wanted now."""
         self._routes: dict[Hashable, Route] = {}
         self._ways: dict[tuple[Place, ...], Route] = {}
         self._queues: list[Waiting] = []
         self._troubles = [""] * len(self.places)
+        self._unsaid: deque[Callable[[], None]] = deque()
 
     # --- what they are
 
@@ -215,15 +224,27 @@ class Runtimes:
             if place.breaker.failures or not place.breaker.is_closed:
                 with self.lock:
                     self._answered(place)
-            return Verdict.KEEP
+                self._speak()
+            return Verdict.LATER if reply.status == NOT_FOUND and self._may_be_gone(unit, place) else Verdict.KEEP
         with self.lock:
-            return self._judge(run, unit, place, what, reply, timeout, is_news=is_news)
+            verdict = self._judge(run, unit, place, what, reply, timeout, is_news=is_news)
+        self._speak()
+        return verdict
+
+    def _may_be_gone(self, unit: Unit, place: Place) -> bool:
+        """A 404 may say that the model was replaced: the row waits for a look, and then runs once more or elsewhere."""
+        now = self.clock()
+        if unit.missing_since is None:
+            unit.missing_since = now
+            self.on_doubt()
+            return True
+        return place.looked_at <= unit.missing_since and now - unit.missing_since < DOUBT_SECONDS
 
     def given_up(self, run: Run) -> None:
         """The row was cut, or failed by itself: that says nothing about the runtime."""
         if run.is_trial and run.place is not None:
             with self.lock:
-                run.place.breaker.given_up()
+                run.place.breaker.given_up(run.trial)
                 self.wake()
 
     def look(self) -> bool:
@@ -256,7 +277,7 @@ class Runtimes:
             else:
                 place.breaker.died(found.reason)
             is_new = found != before or unsupported != place.unsupported or place.breaker.is_closed != was_closed
-            place.facts, place.unsupported = found, unsupported
+            place.facts, place.unsupported, place.looked_at = found, unsupported, self.clock()
             if is_new:
                 self._changed()
                 self.on_trouble()
@@ -301,9 +322,9 @@ class Runtimes:
     def _failed(self, run: Run, place: Place, why: str, not_before: float) -> None:
         was_closed = place.breaker.is_closed
         was_down = place.breaker.is_down
-        place.breaker.failed(why, is_trial=run.is_trial, not_before=not_before)
+        place.breaker.failed(why, trial=run.trial, not_before=not_before)
         if was_closed and not place.breaker.is_closed:
-            log.warning("runtime.failing", runtime=place.facts.name, why=why[:500])
+            self._unsaid.append(partial(log.warning, "runtime.failing", runtime=place.facts.name, why=why[:500]))
         if was_closed or run.is_trial or was_down != place.breaker.is_down:
             self.on_trouble()
         if was_down != place.breaker.is_down:
@@ -316,7 +337,7 @@ class Runtimes:
             self._changed()
         if not was_closed:
             if place.breaker.is_closed:
-                log.info("runtime.answers_again", runtime=place.facts.name)
+                self._unsaid.append(partial(log.info, "runtime.answers_again", runtime=place.facts.name))
             self.on_trouble()
             self.wake()
 
@@ -327,6 +348,12 @@ class Runtimes:
             return refused(row, places)
         message = f"The model {row.model!r} is not served here any more."
         return Reply(error=RowError(RowErrorCode.MODEL_NOT_FOUND, message))
+
+    def _speak(self) -> None:
+        """Log what was to be said while the lock was held: where a log blocks, no row waits for it but this one."""
+        with suppress(IndexError):
+            while True:
+                self._unsaid.popleft()()
 
     def _changed(self) -> None:
         self._routes.clear()

@@ -190,8 +190,11 @@ class Shard:
         self.token.cancel()
 
     def fail(self, code: RowErrorCode, message: str) -> None:
-        """Leave with a failure report instead of a release."""
-        self.failure = Failure(code, message[:2000])
+        """Leave with a failure report instead of a release; one that leaves already costs no attempt (DESIGN 6)."""
+        with self._lock:
+            if self.fate is not Fate.OPEN:
+                return
+            self.failure = Failure(code, message[:2000])
         self.leave(message)
 
     def drop(self, reason: str) -> None:

@@ -17,7 +17,8 @@ class Unit:
     """A row in hand, with what its runs have brought so far.
 
     `lot` is what rows have in common that may follow one another without the runtime loading anything. `doubts` counts
-    runs that ended without an answer, `refusals` those that never began; `refused_since` is when these began.
+    runs that ended without an answer, `refusals` those that never began; `refused_since` is when these began, and
+    `missing_since` when a runtime first said that it has no such model.
     """
 
     shard: "Shard"
@@ -28,6 +29,7 @@ class Unit:
     doubts: int = 0
     refusals: int = 0
     refused_since: float | None = None
+    missing_since: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -37,12 +39,18 @@ class Run:
     unit: Unit
     place: "Place | None"
     began_at: float = 0.0
-    is_trial: bool = False
+    trial: int = 0
+    """Its number as the one row that tries a broken runtime (app.worker.breaker); 0: it is none."""
     is_alone: bool = False
     taken: int = 1
     """Rows that were taken for it."""
     more: list[Unit] = field(default_factory=list)
     """Rows that share this one's place and request that began."""
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether it tries a broken runtime."""
+        return self.trial > 0
 
     @property
     def units(self) -> "list[Unit]":

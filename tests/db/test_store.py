@@ -1,5 +1,6 @@
 """A database that cannot be used now is told from a statement that is wrong: the first is worth another try."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sqlmodel import Session, select
 from app.db.store import DatabaseUnavailable, Store
 from app.db.tables import Org
 from tests.databases import Databases
+from tests.interleaving import doing
 from tests.migrated import migrate
 
 
@@ -26,6 +28,22 @@ def test_what_was_read_may_be_used_after_the_transaction(store: Store) -> None:
     with store.read() as session:
         org = session.exec(select(Org)).one()
     assert (org.id, org.name) == ("org_1", "n")
+
+
+def test_two_who_read_before_they_write_queue_on_sqlite(sqlite: Store) -> None:
+    """PROTOCOL 1. With a deferred transaction the second one's write fails at once: "database is locked"."""
+    tries: list[int] = []
+
+    def work(session: Session) -> None:
+        found = len(session.exec(select(Org)).all())
+        tries.append(found)
+        time.sleep(0.05)  # as long as the other one needs to have read, too, if it may
+        session.add(Org(id=f"org_{found}", name=f"n{found}", created_at=sqlite.now(session)))
+
+    doers = [doing(lambda: sqlite.run(work)) for _ in range(2)]
+    for doer in doers:
+        doer.result()
+    assert tries == [0, 1]
 
 
 def test_a_full_disk_is_a_database_that_is_away(sqlite: Store) -> None:

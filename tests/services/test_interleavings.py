@@ -272,6 +272,23 @@ def test_two_first_hellos_of_one_name_end_with_one_worker(yard: Yard) -> None:
     assert refusal(second) == "name_taken"
 
 
+def test_a_sweep_passes_by_a_lease_that_somebody_is_at(postgres_databases: Databases, tmp_path: Path) -> None:
+    """SQLite has one writer at a time, so there nobody is at anything meanwhile."""
+    yard = new_yard(Store(postgres_databases.copy_of(migrate)), tmp_path)
+    batch_id = validated(yard, rows=8)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    (mine,), (yours,) = one.claim().grants, two.claim().grants
+    later(yard, 301)
+    with held(yard.store, lambda: one.hand_in(batch_id, {mine.lease_id: [0]}), at_commit_after="UPDATE job"):
+        sweep = doing(lambda: expire(yard))
+        assert sweep.result() == 1, "it waits for nobody"
+        assert lease(yard, yours.lease_id).state == "expired"
+    assert lease(yard, mine.lease_id).state == "held"
+    assert expire(yard) == 1, "and comes again"
+    assert_sound(yard)
+    yard.store.close()
+
+
 def test_renewals_and_absence_lock_leases_in_one_order(yard: Yard) -> None:
     batch_id = validated(yard, rows=40)
     one = machine(yard)

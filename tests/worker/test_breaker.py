@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from app.worker.breaker import FAILURES, FIRST_PAUSE_SECONDS, FIRST_REST_SECONDS, LONGEST_PAUSE_SECONDS, Breaker
 
 DOWN = 300.0
@@ -22,17 +24,18 @@ def made() -> tuple[Breaker, Clock]:
 
 def fail(breaker: Breaker, times: int = FAILURES) -> None:
     for _ in range(times):
-        breaker.failed("no connection", is_trial=False)
+        breaker.failed("no connection")
 
 
-def try_it(breaker: Breaker, clock: Clock) -> float:
-    """Wait for the next trial, start it, and say how long the wait was."""
+def try_it(breaker: Breaker, clock: Clock) -> tuple[float, int]:
+    """Wait for the next trial and start it; gives how long the wait was, and the trial's number."""
     began = clock.now
     while not breaker.may_start():
         clock.now = breaker.next_at
         breaker.look()
-    assert breaker.start()
-    return clock.now - began
+    trial = breaker.start()
+    assert trial
+    return clock.now - began, trial
 
 
 def test_it_opens_after_failures_in_a_row_and_not_with_an_answer_between() -> None:
@@ -50,9 +53,10 @@ def test_open_it_lets_one_row_through_at_a_time_and_waits_longer_after_each() ->
     fail(breaker)
     waits = []
     for _ in range(8):
-        waits.append(try_it(breaker, clock))
+        wait, trial = try_it(breaker, clock)
+        waits.append(wait)
         assert not breaker.may_start()  # one is out
-        breaker.failed("still", is_trial=True)
+        breaker.failed("still", trial=trial)
     assert waits[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
     assert waits[-1] == LONGEST_PAUSE_SECONDS
 
@@ -80,16 +84,31 @@ def test_rows_of_before_that_fail_late_are_no_trial() -> None:
 def test_a_trial_that_says_nothing_makes_room_for_another() -> None:
     breaker, clock = made()
     fail(breaker)
-    try_it(breaker, clock)
-    breaker.given_up()
+    _, trial = try_it(breaker, clock)
+    breaker.given_up(trial)
     assert breaker.may_start()
+
+
+@pytest.mark.parametrize("end", ["fails", "is given up"])
+def test_a_trial_that_outlives_its_outage_makes_no_room_for_a_second(end: str) -> None:
+    breaker, clock = made()
+    fail(breaker)
+    _, old = try_it(breaker, clock)
+    breaker.answered()  # another row was
+    fail(breaker)
+    _, trial = try_it(breaker, clock)
+    breaker.failed("late", trial=old) if end == "fails" else breaker.given_up(old)
+    clock.now += LONGEST_PAUSE_SECONDS
+    assert not breaker.may_start()
+    breaker.failed("still", trial=trial)
+    try_it(breaker, clock)
 
 
 def test_what_the_runtime_asked_for_is_waited_for() -> None:
     breaker, clock = made()
     fail(breaker, FAILURES - 1)
-    breaker.failed("busy", is_trial=False, not_before=40.0)
-    assert try_it(breaker, clock) == 40.0
+    breaker.failed("busy", not_before=40.0)
+    assert try_it(breaker, clock)[0] == 40.0
 
 
 class TestTheProbe:
@@ -143,14 +162,27 @@ class TestDown:
         breaker.look()
         rests = []
         for _ in range(3):
-            rests.append(try_it(breaker, clock))
+            rest, trial = try_it(breaker, clock)
+            rests.append(rest)
             assert not breaker.is_down
-            breaker.failed("still", is_trial=True)
+            breaker.failed("still", trial=trial)
             assert breaker.is_down
         assert rests == [FIRST_REST_SECONDS, 2 * FIRST_REST_SECONDS, 4 * FIRST_REST_SECONDS]
         try_it(breaker, clock)
         breaker.answered()
         assert breaker.is_closed
+
+    def test_a_trial_that_is_still_out_on_probation_stays_the_only_one(self) -> None:
+        breaker, clock = made()
+        fail(breaker)
+        _, hanging = try_it(breaker, clock)
+        clock.now = DOWN
+        breaker.look()
+        clock.now = breaker.next_at
+        assert breaker.look()
+        assert (breaker.is_down, breaker.may_start()) == (False, False)
+        breaker.given_up(hanging)
+        assert breaker.may_start()
 
     def test_a_dead_one_rests_until_the_probe_finds_it(self) -> None:
         breaker, clock = made()

@@ -135,6 +135,12 @@ class TestAShard:
         assert one.fate is Fate.GONE
         assert not one.loaded(3)
 
+    def test_that_leaves_and_then_fails_costs_no_attempt(self) -> None:
+        one = shard(1, 3)
+        one.leave("a drain")
+        one.fail(RowErrorCode.INTERNAL_ERROR, "its download was cut by the drain")
+        assert (one.fate, one.failure, one.reason) == (Fate.LEAVING, None, "a drain")
+
     def test_with_a_row_that_finishes_after_the_drop_hands_nothing_in(self) -> None:
         one = shard(1, 1)
         one.loaded(1)

@@ -111,7 +111,7 @@ def test_it_is_left_out_while_the_one_that_takes_it_is_down_by_its_rows() -> Non
     runtimes = probed(picky, taking, clock=lambda: now[0])
     assert run(runtimes, asked(may_drop=True)).dropped == ()
     for _ in range(FAILURES):
-        runtimes.places[1].breaker.failed("it hangs", is_trial=False)
+        runtimes.places[1].breaker.failed("it hangs")
     now[0] += DOWN_SECONDS + 1
     assert runtimes.look()
     assert [info.alive for info in runtimes.infos()] == [True, False]

@@ -2,10 +2,12 @@
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import structlog
 
-from app.domain.rows import Reply, RowError, RowErrorCode
+from app.domain.rows import Blame, Reply, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS
 from app.worker.breaker import FAILURES, LONGEST_PAUSE_SECONDS
@@ -127,7 +129,7 @@ def test_a_row_that_no_runtime_saw_says_nothing_of_a_broken_one() -> None:
     runtimes.probe()
     place = runtimes.places[0]
     for _ in range(FAILURES):
-        place.breaker.failed("it hangs", is_trial=False)
+        place.breaker.failed("it hangs")
     now[0] += LONGEST_PAUSE_SECONDS
     queue = RowQueue(runtimes)
     queue.put([unit(0), unit(1)])
@@ -141,3 +143,30 @@ def test_a_row_that_no_runtime_saw_says_nothing_of_a_broken_one() -> None:
     following = queue.next(trial)
     assert following is not None
     assert following.is_trial
+
+
+def test_what_a_rows_end_has_to_say_is_logged_when_nobody_waits_for_the_lock() -> None:
+    """A log on a full pipe blocks; then one row waits for it, and not every lane of the worker."""
+    now = [0.0]
+    runtimes = Runtimes([SteeredExecutor()], lambda: now[0])
+    runtimes.probe()
+    queue = RowQueue(runtimes)
+    queue.put([unit(n) for n in range(FAILURES + 1)])
+    said: dict[str, bool] = {}
+
+    def hear(_logger: object, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+        said[event["event"]] = runtimes.lock.locked()
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[hear])
+    refused = Reply(status=503, blame=Blame.RUNTIME)
+    for _ in range(FAILURES):
+        run = queue.take()
+        assert run is not None
+        runtimes.judge(run, run.unit, refused, timeout=60)
+        queue.done(run)
+    now[0] += LONGEST_PAUSE_SECONDS
+    trial = queue.take()
+    assert trial is not None
+    runtimes.judge(trial, trial.unit, Reply(status=200, body=b"{}"), timeout=60)
+    assert said == {"runtime.failing": False, "runtime.answers_again": False}
