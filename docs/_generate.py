@@ -21,9 +21,11 @@ from app.api import access
 from app.api.main import create_app
 from app.cli.errors import MEANINGS
 from app.cli.main import app as cli
+from app.db.metrics import LIMIT, WORKERS_TOLD
 from app.domain import events, metrics
 from app.domain.metrics import Source
 from app.domain.parameter_table import TABLE, Parameter, Support
+from app.services.metrics import KEEP_SECONDS
 from config import reference
 from config.settings import ServerSettings
 
@@ -78,8 +80,8 @@ def metrics_page() -> str:
         "a batch or a model. Each page also has `process_*`: CPU, memory and open files of its process.",
         "",
         "* Figures *read from the database* are of the whole service and the same on each API process: take their",
-        "  `max`, not their sum. They are at most five seconds old. One reading looks at 10,000 rows at most of each",
-        "  kind, and shows GPUs, disks and runtimes of the 200 workers that are known longest.",
+        f"  `max`, not their sum. They are {KEEP_SECONDS:g} s old at most. A reading looks at {LIMIT:,} rows of each",
+        f"  kind at most. It shows GPUs, disks and runtimes of {WORKERS_TOLD} workers, those that are known longest.",
         "* All others are the process's own: add them up.",
     ]
     titles = {

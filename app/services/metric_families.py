@@ -55,7 +55,7 @@ class ServiceCollector(Collector):
                 self._yard.counters.expect(row.pool)
             timing = rungs(self._yard.timing, row.timing)
             key = (row.pool, state_seen(row, figures.now - row.last_seen_at, timing))
-            counts[key] = counts.get(key, 0) + 1
+            counts[key] = counts.get(key, 0) + row.workers
         return _many(metrics.WORKERS, counts)
 
     def _is_heard(self, row: HostRow, figures: Figures) -> bool:

@@ -97,7 +97,7 @@ class Reading:
             *(sum(row.batches for row in batches if row.state == state) for state in {row.state for row in batches}),
             control[0],
             sum(row.leases for row in leases),
-            len(workers),
+            sum(row.workers for row in workers),
         )
         return Figures(
             now=now,
