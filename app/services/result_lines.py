@@ -3,7 +3,8 @@
 Memory is one shard's: its offsets, and its bytes while they are few.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from app.db import jobs as jobs_sql
@@ -22,8 +23,8 @@ from app.services.moves import outcome_of
 
 PAGE = 100
 CHUNK = 1024 * 1024
-KEEP_BYTES = 32 * 1024 * 1024
-"""Segments of a shard that are larger together are read row by row."""
+KEEP_BYTES = 16 * 1024 * 1024
+"""Segments of a shard that are larger together are read row by row. Those that are not are there twice for a moment."""
 
 _NO_RESULT = RowError(RowErrorCode.INTERNAL_ERROR, "This request has no result.")
 _STOPPED = {
@@ -83,26 +84,48 @@ def stored_lines(content: bytes) -> Iterator[tuple[int, bool, int, int]]:
 
 
 def _shard_lines(yard: Yard, batch: Batch, job: Job, segments: Sequence[Segment], source: str) -> Iterator[ResultLine]:
-    keep = sum(segment.length for segment in segments) <= KEEP_BYTES
+    stored: Callable[[int], ResultLine | None]
+    if sum(segment.length for segment in segments) <= KEEP_BYTES:
+        lines = _all_lines(yard, segments)
+        rows, stored = RowSet.of(lines), lines.get
+    else:
+        places = _places(yard, segments)
+        rows, stored = RowSet.of(places), partial(_line_at, yard, segments, places)
+    missing = _missing_lines(yard, batch, job, source, rows)
+    for row in range(job.first_row, job.first_row + job.rows):
+        line = stored(row)
+        yield line if line is not None else next(missing)
+
+
+def _all_lines(yard: Yard, segments: Sequence[Segment]) -> dict[int, ResultLine]:
+    """Read the lines of a shard at once. It is done for each row of a batch, between its last answer and its end."""
+    lines: dict[int, ResultLine] = {}
+    for segment in segments:
+        content = yard.blobs.read(segment.blob_key, segment.start, segment.start + segment.length)
+        for stored in content.split(b"\n")[:-1]:
+            number, flag, line = stored.split(b"\t", 2)
+            row = int(number)
+            lines[row] = ResultLine(row, flag == b"c", line)
+    return lines
+
+
+def _places(yard: Yard, segments: Sequence[Segment]) -> dict[int, _Place]:
+    """Find where the lines of a large shard lie."""
     places: dict[int, _Place] = {}
-    contents: list[bytes] = []
     for position, segment in enumerate(segments):
         content = yard.blobs.read(segment.blob_key, segment.start, segment.start + segment.length)
         for row, completed, start, end in stored_lines(content):
             places[row] = _Place(position, start, end, completed)
-        if keep:
-            contents.append(content)
-    missing = _missing_lines(yard, batch, job, source, RowSet.of(places))
-    for row in range(job.first_row, job.first_row + job.rows):
-        place = places.get(row)
-        if place is None:
-            yield next(missing)
-        elif keep:
-            yield ResultLine(row, place.completed, contents[place.segment][place.start : place.end])
-        else:
-            segment = segments[place.segment]
-            line = yard.blobs.read(segment.blob_key, segment.start + place.start, segment.start + place.end)
-            yield ResultLine(row, place.completed, line)
+    return places
+
+
+def _line_at(yard: Yard, segments: Sequence[Segment], places: Mapping[int, _Place], row: int) -> ResultLine | None:
+    place = places.get(row)
+    if place is None:
+        return None
+    segment = segments[place.segment]
+    line = yard.blobs.read(segment.blob_key, segment.start + place.start, segment.start + place.end)
+    return ResultLine(row, place.completed, line)
 
 
 def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet) -> Iterator[ResultLine]:
