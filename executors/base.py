@@ -19,6 +19,10 @@ class ExecutorUnavailable(Exception):
     """No executor can be built from these settings on this machine. The message says what to do."""
 
 
+Ending = Reply | Callable[[], Reply]
+"""How a row ended that was begun: its reply, or what waits for that and gives it or raises as `execute` does."""
+
+
 class PullFailed(Exception):
     """A model could not be fetched. The message is the runtime's reason."""
 
@@ -38,6 +42,12 @@ class BaseExecutor(ABC):
         self.url = url or self.default_url
         if settings.embedding_chunk_size is not None:
             self.embedding_chunk_size = settings.embedding_chunk_size
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Whoever runs rows in another way begins none, unless it says how."""
+        super().__init_subclass__(**options)
+        if "execute" in cls.__dict__ and "begin" not in cls.__dict__:
+            cls.begin = BaseExecutor.begin  # type: ignore[method-assign]
 
     pulls: bool = False
     """Whether `pull` can fetch a model that the runtime lacks."""
@@ -74,6 +84,15 @@ class BaseExecutor(ABC):
 
         Raises RowCancelled soon after `cancelled` is set; by then the runtime was told to stop working on the row.
         """
+
+    def begin(self, row: Row, *, timeout: float, cancelled: CancelToken, ended: Callable[[Ending], None]) -> bool:
+        """Begin a row and return at once; what came of it is told to `ended`, once, from a thread of the executor's.
+
+        That may be before this returns, and it costs no thread a row. `ended` is given a function for all that takes
+        further tries or any waiting; it is called in a thread that may wait. False: nothing was begun, `execute` it. So
+        it is with every executor that does not say otherwise. Raises nothing.
+        """
+        return False
 
     def can_coalesce_embedding(self, row: Row) -> bool:
         """Tell whether this row may share a request with others of its `group` (B-07, B-10)."""

@@ -48,12 +48,21 @@ class CancelToken:
 
         Raises RowCancelled when the flag is set already.
         """
+        key = self.watch(watcher)
+        try:
+            yield
+        finally:
+            self.unwatch(key)
+
+    def watch(self, watcher: Callable[[], None]) -> object:
+        """The same until `unwatch` is given what this gives, for what no block encloses."""
         key = object()
         with self._lock:
             self.raise_if_cancelled()
             self._watchers[key] = watcher
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._watchers.pop(key, None)
+        return key
+
+    def unwatch(self, key: object) -> None:
+        """Watch no more. Afterwards the watcher is not running and never will."""
+        with self._lock:
+            self._watchers.pop(key, None)

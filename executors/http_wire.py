@@ -15,6 +15,8 @@ _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _READ_BYTES = 65536
 _MAX_HEAD_BYTES = 65536
 _MAX_LINE_BYTES = 1_048_576
+_WITHOUT_BODY = frozenset({204, 304})
+_TORN = "the connection was closed before the answer was complete"
 
 
 class HttpError(Exception):
@@ -43,6 +45,14 @@ class AnswerTooLarge(HttpError):
     """The answer passed the limit."""
 
 
+class MustWait(Exception):
+    """How long the answer is shows only while it is read: somebody has to wait for it."""
+
+
+_Head = tuple[bytes, int, dict[str, str]]
+"""HTTP's minor version, the status and the headers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A complete answer. Header names are lower case; of a repeated header the last stands."""
@@ -62,6 +72,8 @@ class AnswerReader:
         self._limit = max_body_bytes
         self._buffer = bytearray()
         self._deadline = 0.0
+        self._begun: _Head | None = None
+        self._size = 0
 
     @property
     def has_more(self) -> bool:
@@ -73,7 +85,7 @@ class AnswerReader:
         minor, status, headers = self._beginning(deadline)
         connection = headers.get("connection", "").lower()
         reusable = "close" not in connection and (minor == b"1" or "keep-alive" in connection)
-        if status in {204, 304}:
+        if status in _WITHOUT_BODY:
             return Answer(status, headers, b"", reusable)
         coding = headers.get("transfer-encoding")
         if coding is not None:
@@ -86,6 +98,39 @@ class AnswerReader:
         if not (length.isascii() and length.isdigit()):
             raise ConnectionCut(f"the answer has the length {length[:100]!r}")
         return Answer(status, headers, self._exactly(int(length)), reusable)
+
+    def take_in(self) -> bool:
+        """Take what has come on a socket that does not block. True: the answer is whole, and `read` does not wait.
+
+        Raises as `read` does, and MustWait where only `read` can tell.
+        """
+        try:
+            data = self._sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise ConnectionCut(f"the connection broke: {error}") from error
+        if not data:
+            raise ConnectionCut(_TORN)
+        self._buffer += data
+        if self._begun is None:
+            if self._buffer.find(b"\r\n\r\n") < 0 and len(self._buffer) <= _MAX_HEAD_BYTES:
+                return False
+            self._size = self._measured(self._head())
+        return len(self._buffer) >= self._size
+
+    def _measured(self, head: _Head) -> int:
+        """Keep an answer's head for `read`, and say how many bytes that wants to have."""
+        _, status, headers = head
+        if status < 200:  # noqa: PLR2004 - 1xx announces the real answer
+            _check_interim(status)
+            raise MustWait
+        self._begun = head
+        length = headers.get("content-length", "")
+        if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
+            raise MustWait
+        size = int(length)
+        return 0 if status in _WITHOUT_BODY or size > self._limit else size
 
     def read_lines(self, deadline: float, *, idle_seconds: float) -> tuple[int, Iterator[bytes]]:
         """Read the head of an answer before `deadline`, and give its lines as they come.
@@ -130,16 +175,18 @@ class AnswerReader:
             left = None if left is None else left - len(piece)
             yield piece
 
-    def _beginning(self, deadline: float) -> tuple[bytes, int, dict[str, str]]:
+    def _beginning(self, deadline: float) -> _Head:
         self._deadline = deadline
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            return begun
         while True:
             minor, status, headers = self._head()
             if status >= 200:  # noqa: PLR2004 - 1xx announces the real answer
                 return minor, status, headers
-            if status == 101:  # noqa: PLR2004 - the one that no answer follows
-                raise ConnectionCut("the server switches to another protocol, which nobody asked for")
+            _check_interim(status)
 
-    def _head(self) -> tuple[bytes, int, dict[str, str]]:
+    def _head(self) -> _Head:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > _MAX_HEAD_BYTES:
                 raise ConnectionCut("the answer's head has no end")
@@ -217,5 +264,10 @@ class AnswerReader:
         except OSError as error:
             raise ConnectionCut(f"the connection broke: {error}") from error
         if not data:
-            raise ConnectionCut("the connection was closed before the answer was complete")
+            raise ConnectionCut(_TORN)
         self._buffer += data
+
+
+def _check_interim(status: int) -> None:
+    if status == 101:  # noqa: PLR2004 - the one that no answer follows
+        raise ConnectionCut("the server switches to another protocol, which nobody asked for")

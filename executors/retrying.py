@@ -34,11 +34,12 @@ _LONGEST_DELAY_SECONDS = 2.0
 class Retries:
     """Counts one row's tries. Each method gives the seconds to wait before the next try, or None for no more."""
 
-    def __init__(self) -> None:
+    def __init__(self, began_at: float) -> None:
+        """`began_at` is when the first try was made, on the monotonic clock."""
         self.blame = Blame.ROW
         self.retry_after = 0.0
         """Seconds that the runtime asked for with its last answer."""
-        self._began_at = time.monotonic()
+        self._began_at = began_at
         self._tries = 0
         self._unreachable = 0
         self._answered_500 = 0

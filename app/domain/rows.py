@@ -1,5 +1,6 @@
 """Rows: one line of a batch's input, what became of it, and the one shape of a row's error (B-11 to B-15, R-21)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
@@ -51,6 +52,17 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.total_tokens + other.total_tokens,
         )
+
+
+def total(usages: Collection[Usage]) -> Usage:
+    """Sum the usage of many rows at once: objects in between would cost more than the sum."""
+    return Usage(
+        sum(usage.input_tokens for usage in usages),
+        sum(usage.cached_tokens for usage in usages),
+        sum(usage.output_tokens for usage in usages),
+        sum(usage.reasoning_tokens for usage in usages),
+        sum(usage.total_tokens for usage in usages),
+    )
 
 
 @dataclass(frozen=True, slots=True)

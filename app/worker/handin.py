@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.domain.rows import Usage
+from app.domain.rows import total
 from app.domain.rowsets import RowSet
 from app.schemas.segments import End, FirstRows, HandInHeader, Part
 from app.schemas.wire import UsageCounts
@@ -72,9 +72,7 @@ def build(
 
 
 def _part(lease_id: int, seq: int, rows: list[Finished]) -> Part:
-    usage = Usage()
-    for row in rows:
-        usage += row.usage
+    usages = [row.usage for row in rows]
     completed = sum(row.completed for row in rows)
     return Part(
         lease_id=lease_id,
@@ -82,6 +80,6 @@ def _part(lease_id: int, seq: int, rows: list[Finished]) -> Part:
         rows=str(RowSet.of(row.row for row in rows)),
         completed=completed,
         failed=len(rows) - completed,
-        usage=UsageCounts.of(usage),
+        usage=UsageCounts.of(total(usages)),
         length=sum(len(row.line) for row in rows),
     )

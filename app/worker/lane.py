@@ -1,4 +1,8 @@
-"""What a lane does with each row: begin it, run it, and keep its reply or have it run again."""
+"""What a lane does with each row: begin it, run it, and keep its reply or have it run again.
+
+Where the runtime's executor can, a row is only begun. The executor's own thread hears of its end, settles the row and
+begins the next one, so that no thread waits for an answer (PERFORMANCE 2).
+"""
 
 import threading
 from collections.abc import Callable
@@ -17,7 +21,11 @@ from app.worker.runtimes import RuntimeGone
 from app.worker.shard import Shard
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Verdict
+from executors.base import Ending
 from executors.cancellation import RowCancelled
+
+Rest = Callable[[], Reply]
+"""What is left of a row that was started, for a thread that may wait."""
 
 log = structlog.get_logger("gpuyard.worker")
 
@@ -45,25 +53,54 @@ class Lane:
         self._traced = False
         self._on = threading.local()
 
-    def run(self, run: Run) -> None:
-        """Run a row, and those that share its request, to whatever end."""
+    def start(self, run: Run, ended: Callable[[Run, Rest | None], None]) -> bool:
+        """Begin a row that nobody needs to wait for. False: `run` it.
+
+        `ended` is called in a thread that must not wait, when the row is settled, or with the rest that `run` needs.
+        """
+        if run.unit.sharing or not self._begin(run) or run.unit.shard.owes_word:
+            return False
+        try:
+            return self._kit.runtimes.begin(
+                run,
+                timeout=self._kit.row_timeout_seconds,
+                cancelled=run.unit.shard.token,
+                ended=partial(self._ended, run, ended),
+            )
+        except Exception:  # a third party's executor: it may not even begin rows
+            log.exception("runtime.cannot_begin_row", row=run.unit.row.number)
+            return False
+
+    def _ended(self, run: Run, ended: Callable[[Run, Rest | None], None], ending: Ending) -> None:
+        if isinstance(ending, Reply):
+            self._settle(run, run.unit, ending)
+            ended(run, None)
+        else:
+            ended(run, ending)
+
+    def _begin(self, run: Run) -> bool:
+        run.has_begun = run.has_begun or run.unit.shard.begin()
+        return run.has_begun
+
+    def run(self, run: Run, rest: Rest | None = None) -> None:
+        """Run a row, and those that share its request, to whatever end; or do the rest of one that was started."""
         shard = run.unit.shard
         if getattr(self._on, "lease_id", None) != shard.lease_id:
             self._on.lease_id = shard.lease_id
             structlog.contextvars.bind_contextvars(lease_id=shard.lease_id, job_id=shard.grant.job_id)
-        if not shard.begin():
+        if not self._begin(run):
             self._kit.runtimes.given_up(run)
             return
-        if shard.owes_word and not self._starts.told(shard, run.unit.row):
+        if rest is None and shard.owes_word and not self._starts.told(shard, run.unit.row):
             self._kit.runtimes.given_up(run)
             shard.cut()
             return
-        if self._join(run):
+        if rest is None and self._join(run):
             self._run_chunk(run)
             return
         timeout = self._kit.row_timeout_seconds
         try:
-            reply = self._kit.runtimes.execute(run, timeout=timeout, cancelled=shard.token)
+            reply = self._kit.runtimes.execute(run, timeout=timeout, cancelled=shard.token, begun=rest)
         except RowCancelled:
             self._kit.runtimes.given_up(run)
             shard.cut()
@@ -74,7 +111,7 @@ class Lane:
             return
         except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs this row and nothing else
             self._kit.runtimes.given_up(run)
-            self._keep(run.unit, self._defect(run.unit, error))
+            self._keep(run, run.unit, self._defect(run.unit, error))
             return
         if run.place is None and reply.error is not None and reply.error.code is RowErrorCode.MODEL_NOT_FOUND:
             # It vanished after the claim. Another worker may have it; after three tries the shard's rows say so (R-21).
@@ -101,7 +138,7 @@ class Lane:
             return
         except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs the rows of this request
             for unit in units:
-                self._keep(unit, self._defect(unit, error))
+                self._keep(run, unit, self._defect(unit, error))
             return
         told: set[int] = set()
         for unit, reply in zip(units, replies, strict=True):
@@ -113,14 +150,14 @@ class Lane:
             verdict = self._kit.runtimes.judge(run, unit, reply, timeout=self._kit.row_timeout_seconds, is_news=is_news)
         except Exception as error:  # noqa: BLE001 - B-15: a third party's reply may hold what cannot be judged
             self._kit.runtimes.given_up(run)
-            self._keep(unit, self._defect(unit, error))
+            self._keep(run, unit, self._defect(unit, error))
             return
         if verdict is Verdict.KEEP:
-            self._keep(unit, reply)
+            self._keep(run, unit, reply)
         else:
             self._again(unit, verdict, reply)
 
-    def _keep(self, unit: Unit, reply: Reply) -> None:
+    def _keep(self, run: Run, unit: Unit, reply: Reply) -> None:
         try:
             done = loader.finished(self._batch_id, unit.row, reply)
         except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written

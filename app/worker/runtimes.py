@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from app.domain.parameters import NONE
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, RuntimeLoad
 from app.schemas.workers import RuntimeInfo
@@ -29,7 +30,7 @@ from app.worker.routing import fitting, knowing, refused
 from app.worker.runtime_infos import info, reason
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Came, Evidence, Verdict, came, judge
-from executors.base import BaseExecutor
+from executors.base import BaseExecutor, Ending
 from executors.cancellation import CancelToken
 
 DOWN_SECONDS = 300.0
@@ -195,18 +196,30 @@ class Runtimes:
 
     # --- a row
 
-    def execute(self, run: Run, *, timeout: float, cancelled: CancelToken) -> Reply:
-        """Run a row on its place. Raises RowCancelled, and RuntimeGone when nobody can say who serves it."""
+    def execute(
+        self, run: Run, *, timeout: float, cancelled: CancelToken, begun: Callable[[], Reply] | None = None
+    ) -> Reply:
+        """Run a row on its place, or wait for one that has `begun`.
+
+        Raises RowCancelled, and RuntimeGone when nobody can say who serves it.
+        """
+        if begun is not None:
+            return _checked(run, begun())
         if run.place is None:
             return self._unserved(run.unit.row)
         lacks = lacking(run.unit.row, run.place.unsupported)
         if lacks is None:  # since it got its place
             return refused(run.unit.row, [run.place])
         row, dropped = without_parameters(run.unit.row, lacks)
-        reply = run.place.executor.execute(row, timeout=timeout, cancelled=cancelled)
-        if not isinstance(reply, Reply):  # a third party's executor
-            raise TypeError(f"{run.place.facts.name} gave {type(reply).__name__} for a row's reply")
+        reply = _checked(run, run.place.executor.execute(row, timeout=timeout, cancelled=cancelled))
         return replace(reply, dropped=dropped) if dropped else reply
+
+    def begin(self, run: Run, *, timeout: float, cancelled: CancelToken, ended: Callable[[Ending], None]) -> bool:
+        """Begin a row on its place, without waiting for its end. False: `execute` it."""
+        place, row = run.place, run.unit.row
+        if place is None or lacking(row, place.unsupported) != NONE:
+            return False
+        return place.executor.begin(row, timeout=timeout, cancelled=cancelled, ended=ended)
 
     def judge(self, run: Run, unit: Unit, reply: Reply, *, timeout: float, is_news: bool = True) -> Verdict:
         """Say what becomes of a row of this run, and take note of what its end says about the runtime.
@@ -359,6 +372,13 @@ class Runtimes:
         self._routes.clear()
         for queue in self._queues:
             queue.reroute()
+
+
+def _checked(run: Run, reply: object) -> Reply:
+    if not isinstance(reply, Reply):  # a third party's executor
+        name = run.place.facts.name if run.place is not None else "nobody"
+        raise TypeError(f"{name} gave {type(reply).__name__} for a row's reply")
+    return reply
 
 
 def _said(reply: Reply) -> str:

@@ -55,7 +55,7 @@ class Share:
         self._settler = Settler(kit, batch.id, self._backlog, self._rate, self._canary)
         self._claims_on = True
         self._lock = threading.Lock()
-        self._pool = PromptPool(age, kit.permits, self._rows, self._lane.run, kit.starved)
+        self._pool = PromptPool(age, kit.permits, self._rows, self._lane, kit.starved)
 
     def run(self, claimed: Claimed) -> None:
         """Work until the batch has nothing more for this worker, or the worker nothing more for it."""
@@ -68,6 +68,7 @@ class Share:
             with self._lock:
                 self._claims_on = False
             self._wait_until_started()
+            self._settler.wake()  # bring home what is there while the last rows run: the end has only these to wait for
             self._permit.all_started()
             self._kit.ring()
         finally:

@@ -42,6 +42,8 @@ class Run:
     trial: int = 0
     """Its number as the one row that tries a broken runtime (app.worker.breaker); 0: it is none."""
     is_alone: bool = False
+    has_begun: bool = False
+    """Its shard counts its row as one that runs."""
     taken: int = 1
     """Rows that were taken for it."""
     more: list[Unit] = field(default_factory=list)

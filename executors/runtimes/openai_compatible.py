@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -40,6 +40,14 @@ class Read(Protocol):
     def __call__(self, answer: Answer, *, request_id: str) -> Reply:
         """Never raises."""
         ...
+
+
+class FirstTry(NamedTuple):
+    """A try that was begun: its request id, when that was, and what gives its answer or raises as `post` does."""
+
+    request_id: uuid.UUID
+    began_at: float
+    answer: Callable[[], Answer]
 
 
 class TimeLimit:
@@ -91,8 +99,11 @@ class OpenAICompatibleExecutor(BaseExecutor):
 
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Send the row until the runtime has given its answer."""
+        return self._guarded(row, lambda: self._execute(row, timeout, cancelled))
+
+    def _guarded(self, row: Row, execute: Callable[[], Reply]) -> Reply:
         try:
-            return self._execute(row, timeout, cancelled)
+            return execute()
         except RowCancelled:
             raise
         except Exception as error:
@@ -115,19 +126,27 @@ class OpenAICompatibleExecutor(BaseExecutor):
         limit: TimeLimit,
         cancelled: CancelToken,
         before: Callable[[], Answer | None] = lambda: None,
+        first: FirstTry | None = None,
     ) -> Reply:
         """Send a body until the runtime has given its answer, which `read` makes a reply of.
 
-        `before` comes before each try, and may give an answer that stands for the runtime's.
+        `before` comes before each try, and may give an answer that stands for the runtime's. `first` is a try that was
+        made already.
         """
-        retries = Retries()
+        retries = Retries(first.began_at if first else time.monotonic())
         reply: Reply | None = None
         while True:
             cancelled.raise_if_cancelled()
-            request_id, tried_at = uuid.uuid4(), time.monotonic()
+            request_id, tried_at = (first.request_id, first.began_at) if first else (uuid.uuid4(), time.monotonic())
+            tried, first = first, None
             try:
-                answer = before() or self.client().post(
-                    path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled
+                answer = (
+                    tried.answer()
+                    if tried
+                    else before()
+                    or self.client().post(
+                        path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled
+                    )
                 )
             except Unreachable as error:
                 reply = unavailable(f"no connection to {error}", Blame.RUNTIME)

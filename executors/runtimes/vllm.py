@@ -3,18 +3,24 @@
 import contextlib
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import ClassVar
 
 from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, RuntimeLoad
 from executors.answered_names import AnsweredNames
+from executors.answers import reply_of
+from executors.base import Ending
 from executors.cancellation import CancelToken
 from executors.error_bodies import shown
 from executors.gauges import read_load
-from executors.http_wire import DeadlinePassed, HttpError
-from executors.runtimes.openai_compatible import ENDPOINTS, OpenAICompatibleExecutor
+from executors.http_loop import Outcome
+from executors.http_wire import Answer, DeadlinePassed, HttpError
+from executors.runtimes.openai_compatible import ENDPOINTS, FirstTry, OpenAICompatibleExecutor, TimeLimit
 from executors.settings import ExecutorSettings
 
 _LIST_SECONDS = 60.0
@@ -61,7 +67,39 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         Some servers answer with the one model they have, whatever a row names. They get only rows of models they list,
         so a model that no list named means that another server may have taken the place of the one that was listed.
         """
-        reply = super().execute(row, timeout=timeout, cancelled=cancelled)
+        return self._checked(row, super().execute(row, timeout=timeout, cancelled=cancelled))
+
+    def begin(self, row: Row, *, timeout: float, cancelled: CancelToken, ended: Callable[[Ending], None]) -> bool:
+        """Send the row; a good answer, which nearly every row gets, needs nothing more."""
+        if self._client is None:
+            return False
+        limit, request_id, began_at = TimeLimit(timeout), uuid.uuid4(), time.monotonic()
+
+        def rest(outcome: Outcome) -> Reply:
+            first = FirstTry(request_id, began_at, (lambda: outcome) if isinstance(outcome, Answer) else outcome)
+            read = partial(reply_of, row=row)
+            exchange = partial(self.exchange, row.endpoint, row.body, read, limit, cancelled, first=first)
+            return self._checked(row, self._guarded(row, exchange))
+
+        def came(outcome: Outcome) -> None:
+            ended(self._good_reply(row, outcome, str(request_id)) or partial(rest, outcome))
+
+        return self._client.begin(
+            row.endpoint, row.body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled, ended=came
+        )
+
+    def _good_reply(self, row: Row, outcome: Outcome, request_id: str) -> Reply | None:
+        """Read what nearly every row gets; None for all that needs another try, a closer look or a wait."""
+        if not isinstance(outcome, Answer) or outcome.status != HTTPStatus.OK:
+            return None
+        self._answered_at = time.monotonic()
+        try:
+            reply = reply_of(outcome, request_id=request_id, row=row)
+        except Exception:  # noqa: BLE001 - it is met again, and told, by who reads it next
+            return None
+        return reply if reply.body is not None and reply.ok and self._names.are_known(row.model, reply.body) else None
+
+    def _checked(self, row: Row, reply: Reply) -> Reply:
         if reply.status == HTTPStatus.NOT_FOUND:
             self._list_again_at = float("-inf")
         if reply.body is None or not reply.ok or self._names.are_known(row.model, reply.body):

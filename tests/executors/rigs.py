@@ -31,7 +31,8 @@ class Rig:
 
     `echoes`: an answer holds the first `[[mark]]` of its row, so that answers can be told apart. `dead` gives an
     executor whose runtime is dead, None where no test can kill it. `anew` gives another executor to close, where this
-    one is for other tests too. `slow_executor` takes the slow rows, None for `executor`.
+    one is for other tests too. `slow_executor` takes the slow rows, None for `executor`. `run` is how rows are run:
+    waited for, or begun where the executor can.
     """
 
     executor: BaseExecutor
@@ -41,9 +42,10 @@ class Rig:
     dead: Callable[[], BaseExecutor] | None = None
     slow_executor: BaseExecutor | None = None
     anew: Callable[[], BaseExecutor] | None = None
+    run: Callable[..., Reply] = run
 
     def run_slow(self, *, timeout: float, cancelled: CancelToken | None = None) -> Reply:
-        return run(self.slow_executor or self.executor, self.slow(), timeout=timeout, cancelled=cancelled)
+        return self.run(self.slow_executor or self.executor, self.slow(), timeout=timeout, cancelled=cancelled)
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 import itertools
 import json
 import time
+from queue import SimpleQueue
 from typing import Any
 
 from app.domain.rows import Reply, Row
-from executors.base import BaseExecutor
+from executors.base import BaseExecutor, Ending
 from executors.cancellation import CancelToken
 
 _serial = itertools.count(1)
@@ -29,6 +30,19 @@ def row_of(endpoint: str, *, model: str = "mock", **fields: Any) -> Row:
 def run(executor: BaseExecutor, row: Row, *, timeout: float = 10.0, cancelled: CancelToken | None = None) -> Reply:
     """Run one row with a time-out that lets a failing test end."""
     return executor.execute(row, timeout=timeout, cancelled=cancelled or CancelToken())
+
+
+def run_begun(
+    executor: BaseExecutor, row: Row, *, timeout: float = 10.0, cancelled: CancelToken | None = None
+) -> Reply:
+    """Run one row as the worker does where an executor only begins rows. The probe leaves it a connection."""
+    executor.probe()
+    endings: SimpleQueue[Ending] = SimpleQueue()
+    token = cancelled or CancelToken()
+    if not executor.begin(row, timeout=timeout, cancelled=token, ended=endings.put):
+        return executor.execute(row, timeout=timeout, cancelled=token)
+    ending = endings.get(timeout=60)
+    return ending if isinstance(ending, Reply) else ending()
 
 
 def wait_until_alive(executor: BaseExecutor, *, seconds: float = 60) -> None:

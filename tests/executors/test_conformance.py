@@ -13,12 +13,13 @@ import pytest
 from app.domain.rows import Blame, RowErrorCode
 from executors.cancellation import CancelToken, RowCancelled
 from tests.executors.rigs import Rig, fake, mocked, own, real
-from tests.executors.running import run
+from tests.executors.running import run_begun
 
+BEGUN = ", begun"
 OWN = os.environ.get("CONFORMANCE_RIG")
 
 
-@pytest.fixture(params=["own"] if OWN else ["vllm", "ollama", "llama-server", "local", "fake"])
+@pytest.fixture(params=["own"] if OWN else ["vllm", "vllm, begun", "ollama", "llama-server", "local", "fake"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     if OWN:
         made = own(OWN)
@@ -27,8 +28,10 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     elif request.param == "fake":
         made = fake()
     else:
-        made = mocked(request.param, tmp_path)
+        made = mocked(request.param.removesuffix(BEGUN), tmp_path)
     with made as found:
+        if request.param.endswith(BEGUN):
+            found.run = run_begun
         yield found
 
 
@@ -43,7 +46,7 @@ def test_a_probe_tells_models_endpoints_and_that_it_lives(rig: Rig) -> None:
 
 def test_a_reply_is_one_line_of_ascii_json_with_its_tokens_counted(rig: Rig) -> None:
     row = rig.quick()
-    reply = run(rig.executor, row, timeout=60)
+    reply = rig.run(rig.executor, row, timeout=60)
     assert reply.ok
     assert reply.body is not None
     assert len(reply.body.decode("ascii").splitlines()) == 1
@@ -58,7 +61,7 @@ def test_a_reply_is_one_line_of_ascii_json_with_its_tokens_counted(rig: Rig) -> 
 def test_rows_of_many_threads_get_their_own_answers(rig: Rig) -> None:
     rows = [rig.quick() for _ in range(64 if rig.echoes else 8)]
     with ThreadPoolExecutor(16) as pool:
-        replies = list(pool.map(lambda row: run(rig.executor, row, timeout=100), rows))
+        replies = list(pool.map(lambda row: rig.run(rig.executor, row, timeout=100), rows))
     assert all(reply.ok for reply in replies)
     if rig.echoes:
         assert all(
@@ -89,7 +92,7 @@ def test_a_row_cancelled_before_it_starts_never_runs(rig: Rig) -> None:
     token = CancelToken()
     token.cancel()
     with pytest.raises(RowCancelled):
-        run(rig.executor, rig.quick(), cancelled=token)
+        rig.run(rig.executor, rig.quick(), cancelled=token)
 
 
 def test_after_close_rows_fail_at_once_and_closing_again_is_nothing(rig: Rig) -> None:
@@ -97,7 +100,7 @@ def test_after_close_rows_fail_at_once_and_closing_again_is_nothing(rig: Rig) ->
     executor.close()
     executor.close()
     start = time.monotonic()
-    reply = run(executor, rig.quick(), timeout=30)
+    reply = rig.run(executor, rig.quick(), timeout=30)
     assert reply.error is not None
     assert (reply.error.code, reply.blame) == (RowErrorCode.RUNTIME_UNAVAILABLE, Blame.RUNTIME)
     assert time.monotonic() - start < 1
@@ -112,6 +115,6 @@ def test_a_dead_runtime_makes_a_probe_with_a_reason_and_unavailable_rows(rig: Ri
     assert time.monotonic() - start < executor.settings.probe_seconds + 1
     assert not facts.alive
     assert facts.reason
-    reply = run(executor, rig.quick(), timeout=0.6)
+    reply = rig.run(executor, rig.quick(), timeout=0.6)
     assert reply.error is not None
     assert (reply.error.code, reply.blame) == (RowErrorCode.RUNTIME_UNAVAILABLE, Blame.RUNTIME)

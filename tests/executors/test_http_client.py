@@ -7,17 +7,29 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Protocol
 
 import pytest
 
 from executors.cancellation import CancelToken, RowCancelled
 from executors.http_client import ClientClosed, HttpClient
-from executors.http_wire import AnswerReader, AnswerTooLarge, ConnectionCut, DeadlinePassed, Unreachable
+from executors.http_loop import Outcome
+from executors.http_wire import (
+    Answer,
+    AnswerReader,
+    AnswerTooLarge,
+    ConnectionCut,
+    DeadlinePassed,
+    MustWait,
+    Unreachable,
+)
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run
 from tests.fakes.runtime_process import RuntimeProcess
 
+PATH = "/v1/chat/completions"
 CERTIFICATE = Path(__file__).parents[1] / "fakes" / "tls" / "cert.pem"
 
 
@@ -25,14 +37,43 @@ def client_of(url: str, *, api_key: str | None = None) -> HttpClient:
     return HttpClient(url, api_key=api_key, connect_seconds=5, max_answer_bytes=1000)
 
 
-def post(client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: CancelToken | None = None) -> int:
+Line = tuple[socket.socket, AnswerReader, socket.socket]
+Read = Callable[[Line, bytes], Answer]
+
+
+class Post(Protocol):
+    """One way to send a row; gives the answer's status."""
+
+    def __call__(
+        self, client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: CancelToken | None = None
+    ) -> int: ...
+
+
+def posted(client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: CancelToken | None = None) -> int:
     return client.post(
-        "/v1/chat/completions",
+        PATH,
         body,
         request_id=uuid.uuid4(),
         deadline=time.monotonic() + seconds,
         cancelled=cancelled or CancelToken(),
     ).status
+
+
+def begun(client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: CancelToken | None = None) -> int:
+    """Begin it, or post it where a row cannot be begun; whatever needs a thread that may wait has this one."""
+    outcomes: SimpleQueue[Outcome] = SimpleQueue()
+    token = cancelled or CancelToken()
+    deadline = time.monotonic() + seconds
+    if not client.begin(PATH, body, request_id=uuid.uuid4(), deadline=deadline, cancelled=token, ended=outcomes.put):
+        return posted(client, body, seconds=seconds, cancelled=cancelled)
+    outcome = outcomes.get(timeout=30)
+    return (outcome if isinstance(outcome, Answer) else outcome()).status
+
+
+@pytest.fixture(params=[posted, begun])
+def post(request: pytest.FixtureRequest) -> Post:
+    way: Post = request.param
+    return way
 
 
 def test_rows_after_each_other_share_one_connection(vllm: VLLMExecutor, mock: RuntimeProcess) -> None:
@@ -42,7 +83,7 @@ def test_rows_after_each_other_share_one_connection(vllm: VLLMExecutor, mock: Ru
     assert mock.stats()["connections"] == before + 2  # one for the rows, one for these stats
 
 
-def test_a_kept_connection_that_the_server_ended_is_replaced_without_a_word(mock: RuntimeProcess) -> None:
+def test_a_kept_connection_that_the_server_ended_is_replaced_without_a_word(post: Post, mock: RuntimeProcess) -> None:
     client = client_of(mock.url)
     for _ in range(3):
         assert post(client, chat_row(user="then_close=1").body) == 200
@@ -50,7 +91,9 @@ def test_a_kept_connection_that_the_server_ended_is_replaced_without_a_word(mock
     client.close()
 
 
-def test_a_kept_connection_of_a_dead_server_is_not_mistaken_for_a_row_that_kills_it(mock: RuntimeProcess) -> None:
+def test_a_kept_connection_of_a_dead_server_is_not_mistaken_for_a_row_that_kills_it(
+    post: Post, mock: RuntimeProcess
+) -> None:
     client = client_of(mock.url)
     assert post(client, chat_row().body) == 200
     mock.kill()
@@ -93,7 +136,7 @@ class Babbler:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_what_a_server_sends_unasked_is_no_rows_answer(*, at_once: bool) -> None:
+def test_what_a_server_sends_unasked_is_no_rows_answer(post: Post, *, at_once: bool) -> None:
     server = Babbler(at_once=at_once)
     client = client_of(server.url)
     try:
@@ -137,7 +180,7 @@ def test_close_cuts_the_rows_in_flight(vllm: VLLMExecutor, mock: RuntimeProcess)
 
 
 def test_tls_is_checked_and_a_cancel_cuts_it_too(
-    runtime_server: Callable[..., RuntimeProcess], monkeypatch: pytest.MonkeyPatch
+    post: Post, runtime_server: Callable[..., RuntimeProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = runtime_server("--tls").url
     distrustful = client_of(url)
@@ -157,7 +200,7 @@ def test_tls_is_checked_and_a_cancel_cuts_it_too(
     client.close()
 
 
-def test_a_cancel_ends_an_attempt_to_connect() -> None:
+def test_a_cancel_ends_an_attempt_to_connect(post: Post) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -195,7 +238,7 @@ def test_a_key_or_path_cannot_smuggle_a_header(mock: RuntimeProcess) -> None:
     client.close()
 
 
-def test_a_closed_client_refuses(mock: RuntimeProcess) -> None:
+def test_a_closed_client_refuses(post: Post, mock: RuntimeProcess) -> None:
     client = client_of(mock.url)
     client.close()
     with pytest.raises(ClientClosed):
@@ -203,14 +246,49 @@ def test_a_closed_client_refuses(mock: RuntimeProcess) -> None:
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[socket.socket, AnswerReader]]:
-    """A server's end and a reader at the other one."""
+def line() -> Iterator[Line]:
+    """A server's end, and a reader at the other one with its socket."""
     server, ours = socket.socketpair()
-    yield server, AnswerReader(ours, max_body_bytes=1000)
+    yield server, AnswerReader(ours, max_body_bytes=1000), ours
     server.close()
     ours.close()
 
 
+def waited_for(line: Line, raw: bytes) -> Answer:
+    server, reader, _ = line
+    server.sendall(raw)
+    server.shutdown(socket.SHUT_WR)
+    return reader.read(time.monotonic() + 5)
+
+
+def as_it_comes(line: Line, raw: bytes, *, piece: int = 1) -> Answer:
+    """Take in a few bytes at a time, and wait only where that must be."""
+    server, reader, ours = line
+    ours.settimeout(0)
+    assert not reader.take_in()
+    is_whole, sent = False, 0
+    try:
+        while not is_whole:
+            sending, sent = raw[sent : sent + piece], sent + piece
+            if sending:
+                server.sendall(sending)
+            else:
+                server.shutdown(socket.SHUT_WR)
+            is_whole = reader.take_in()
+    except MustWait:
+        server.sendall(raw[sent:])
+        server.shutdown(socket.SHUT_WR)
+    return reader.read(time.monotonic() + 5)
+
+
+def in_one_piece(line: Line, raw: bytes) -> Answer:
+    return as_it_comes(line, raw, piece=len(raw) or 1)
+
+
+every_way = pytest.mark.parametrize("read", [waited_for, as_it_comes, in_one_piece])
+
+
+@every_way
 @pytest.mark.parametrize(
     ("raw", "body"),
     [
@@ -222,13 +300,11 @@ def line() -> Iterator[tuple[socket.socket, AnswerReader]]:
         (b"HTTP/1.0 200 OK\r\n\r\nhi", b"hi"),
     ],
 )
-def test_every_form_of_an_answer_is_read(line: tuple[socket.socket, AnswerReader], raw: bytes, body: bytes) -> None:
-    server, reader = line
-    server.sendall(raw)
-    server.shutdown(socket.SHUT_WR)
-    assert reader.read(time.monotonic() + 5).body == body
+def test_every_form_of_an_answer_is_read(line: Line, read: Read, raw: bytes, body: bytes) -> None:
+    assert read(line, raw).body == body
 
 
+@every_way
 @pytest.mark.parametrize(
     "raw",
     [
@@ -246,26 +322,22 @@ def test_every_form_of_an_answer_is_read(line: tuple[socket.socket, AnswerReader
         b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
     ],
 )
-def test_a_torn_or_senseless_answer_is_a_cut(line: tuple[socket.socket, AnswerReader], raw: bytes) -> None:
-    server, reader = line
-    server.sendall(raw)
-    server.shutdown(socket.SHUT_WR)
+def test_a_torn_or_senseless_answer_is_a_cut(line: Line, read: Read, raw: bytes) -> None:
     with pytest.raises(ConnectionCut):
-        reader.read(time.monotonic() + 5)
+        read(line, raw)
 
 
+@every_way
 @pytest.mark.parametrize(
     "head",
     [b"Content-Length: 1001\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nfffffffff\r\n", b"\r\n" + b"x" * 1001],
 )
-def test_an_answer_beyond_the_limit_is_not_read(line: tuple[socket.socket, AnswerReader], head: bytes) -> None:
-    server, reader = line
-    server.sendall(b"HTTP/1.1 200 OK\r\n" + head)
+def test_an_answer_beyond_the_limit_is_not_read(line: Line, read: Read, head: bytes) -> None:
     with pytest.raises(AnswerTooLarge):
-        reader.read(time.monotonic() + 5)
+        read(line, b"HTTP/1.1 200 OK\r\n" + head)
 
 
-def test_silence_is_a_time_out(line: tuple[socket.socket, AnswerReader]) -> None:
-    _, reader = line
+def test_silence_is_a_time_out(line: Line) -> None:
+    _, reader, _ = line
     with pytest.raises(DeadlinePassed):
         reader.read(time.monotonic() + 0.05)
