@@ -260,9 +260,9 @@ class Agent:
         """Poll anew, with the permit that is free again."""
         self._polling.share_ended()
 
-    def row_done(self) -> None:
-        """Count a row that was answered."""
-        if self._own.size.row_done():
+    def row_done(self, began_at: float) -> None:
+        """Count a row that was answered, and began at this time of the clock."""
+        if self._own.size.row_done(began_at):
             self.fit()
 
     def fit(self) -> None:

@@ -59,7 +59,7 @@ class Told(Protocol):
     def share_ended(self) -> None:
         """There is a permit again."""
 
-    def row_done(self) -> None:
+    def row_done(self, began_at: float) -> None:
         """A row was answered."""
 
     def fit(self) -> None:

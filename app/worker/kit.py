@@ -36,7 +36,7 @@ class Kit:
     segment_seconds: float
     ring: Callable[[], None]
     on_dismissed: Callable[[Dismissed], None]
-    row_done: Callable[[], None]
+    row_done: Callable[[float], None]
     starved: Callable[[], None]
     counters: WorkerCounters
     told_to_drain: Callable[[], object] = lambda: None

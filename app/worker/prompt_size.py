@@ -31,9 +31,9 @@ class PromptSize:
         self._permits.set_limit(self._auto.restart(known_slots))
         return True
 
-    def row_done(self) -> bool:
-        """Count a row that a runtime answered."""
-        return self._auto is not None and self._resized(self._auto.row_done())
+    def row_done(self, began_at: float) -> bool:
+        """Count a row that a runtime answered, begun at this time of the clock."""
+        return self._auto is not None and self._resized(self._auto.row_done(began_at))
 
     def loaded(self, load: RuntimeLoad, in_flight: int) -> bool:
         """Take a reading of the runtimes' gauges."""

@@ -1,6 +1,6 @@
 """`max_concurrent_prompts = "auto"`: find the number in flight that the runtimes make use of, and follow it (R-17).
 
-RISE    the number doubles while a window's rate grows by 15 % or more (PERFORMANCE 1)
+RISE    the number doubles while a window's rate grows by 15 % or more (PERFORMANCE 1), or while rows take hardly longer
 FALL    it shrinks as long as the rate holds, down to an eighth more than the least that holds it
 REST    it stays; a rate that dropped leads to FALL, some quiet windows to PROBE and to FALL by turns
 PROBE   a quarter more for one window: if that pays the runtimes have grown, RISE; else back to REST, for longer
@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from app.domain.runtimes import RuntimeLoad
 from app.worker.clock import Clock
+from app.worker.durations import Durations
 from app.worker.engine_gauges import HEADROOM, EngineGauges
 from app.worker.rate_window import RateWindow
 
@@ -66,6 +67,7 @@ class AutoSize:
         self._lock = threading.Lock()
         self._most = ceiling
         self._window = RateWindow(clock)
+        self._durations = Durations(clock)
         self._gauges = EngineGauges()
         self.restart(known_slots)
 
@@ -79,6 +81,8 @@ class AutoSize:
             self._was_full = False
             self._base: float | None = None
             self._before: float | None = None
+            self._paces: dict[int, float] = {}
+            self._is_guess = False
             self._quiet = 0
             self._careful = False
             self._tried_more = False
@@ -95,8 +99,8 @@ class AutoSize:
             self._tried_more = False
             self._window.reopen()
 
-    def row_done(self) -> int | None:
-        """Count an answered row. Gives a new size, or None."""
+    def row_done(self, began_at: float) -> int | None:
+        """Count an answered row that began at this time of the clock. Gives a new size, or None."""
         with self._lock:
             before = self.size
             if self._refused:
@@ -105,6 +109,8 @@ class AutoSize:
                     self._give_way()
             elif (rate := self._window.count()) is not None:
                 self._judge(rate)
+            elif self._phase is Phase.RISE and (pace := self._durations.count(began_at)) is not None:
+                self._judge_pace(pace)
             return self.size if self.size != before else None
 
     def refused(self) -> None:
@@ -115,6 +121,7 @@ class AutoSize:
         """Rows ran out: what was measured so far says nothing about the runtimes."""
         with self._lock:
             self._window.reopen()
+            self._durations.reopen()
             self._gauges.forget()
 
     def loaded(self, load: RuntimeLoad, in_flight: int) -> int | None:
@@ -148,10 +155,24 @@ class AutoSize:
         else:
             self._judge_rest(rate)
 
+    def _judge_pace(self, pace: float) -> None:
+        """Go on where rows take hardly longer than with half as many: that is clear long before a rate is counted.
+
+        The first number has none to be compared with; there rows must take equally long, as if none had waited.
+        """
+        before = self._paces.get(self.size // 2)
+        self._paces[self.size] = pace
+        pays = self._durations.are_equal if self._base is None else before is not None and pace >= PAYS_CLEARLY * before
+        if pays and self.size < self._ceiling:
+            self._rise(pace)
+            self._is_guess = True
+
     def _judge_rise(self, rate: float) -> None:
         if self._base is not None and PAYS * self._base <= rate < PAYS_CLEARLY * self._base and not self._careful:
             self._careful = True
             self._open_window()
+        elif self._is_guess and self._base is not None and rate < HOLDS * self._base:
+            self._fall(self.size, rate, fallback=self.size)  # what the rows' times promised was too much
         elif self._base is not None and rate < PAYS * self._base:
             self._fall(self._least, self._base, fallback=math.ceil(self._least * HEADROOM))
         elif self.size >= self._ceiling:
@@ -210,7 +231,7 @@ class AutoSize:
             self._go_to(self.size * 3 // 4)
 
     def _rise(self, rate: float) -> None:
-        self._phase, self._least, self._base = Phase.RISE, self.size, rate
+        self._phase, self._least, self._base, self._is_guess = Phase.RISE, self.size, rate, False
         self._go_to(2 * self.size)
 
     def _fall(self, held: int, base: float, *, fallback: int) -> None:
@@ -229,6 +250,7 @@ class AutoSize:
 
     def _rest_at(self, size: int, base: float | None) -> None:
         self._phase, self._base = Phase.REST, base
+        self._paces.clear()
         self._go_to(size)
 
     def _go_to(self, size: int) -> None:
@@ -237,6 +259,7 @@ class AutoSize:
         self._grew = self.size > before
         self._quiet = 0
         self._careful = self._phase is not Phase.RISE
+        self._durations.open(self.size)
         self._open_window()
         self._gauges.forget()
 

@@ -41,10 +41,10 @@ class SimulatedEngine:
         self.queued: list[tuple[float, int]] = []
         self.refusals = 0
         self._random = random.Random(self.seed)
-        self._events: list[tuple[float, int, str]] = []
+        self._events: list[tuple[float, int, str, float]] = []
         self._serial = 0
         self._running = 0
-        self._waiting: deque[str] = deque()
+        self._waiting: deque[tuple[str, float]] = deque()
         self._ours_waiting = 0
         self._in_flight = 0
         self._changes = sorted(self.slots_at.items())
@@ -56,13 +56,13 @@ class SimulatedEngine:
         """Give it as many rows as the AutoSize lets, for so long."""
         while self.now < seconds:
             self._top_up()
-            self.now, _, what = heapq.heappop(self._events)
+            self.now, _, what, began_at = heapq.heappop(self._events)
             while self._changes and self._changes[0][0] <= self.now:
                 self.slots = self._changes.pop(0)[1]
             while self._arrivals and self._arrivals[0][0] <= self.now:
                 for _ in range(self._arrivals.pop(0)[1]):
                     self._send(THEIRS)
-            getattr(self, f"_on_{what}")()
+            getattr(self, f"_on_{what}")(began_at)
             self._work()
             self.queued.append((self.now, self._ours_waiting))
         return self
@@ -83,20 +83,20 @@ class SimulatedEngine:
 
     # --- events
 
-    def _on_ours(self) -> None:
+    def _on_ours(self, began_at: float) -> None:
         self._running -= 1
         self._in_flight -= 1
         self.ends.append(self.now)
-        self._resized(self.size.row_done())
+        self._resized(self.size.row_done(began_at))
 
-    def _on_theirs(self) -> None:
+    def _on_theirs(self, _began_at: float) -> None:
         self._running -= 1
         self._wait(THEIRS)
 
-    def _on_again(self) -> None:
+    def _on_again(self, _began_at: float) -> None:
         self._send(OURS)
 
-    def _on_gauge(self) -> None:
+    def _on_gauge(self, _began_at: float) -> None:
         waiting = len(self._waiting)
         self._resized(self.size.loaded(RuntimeLoad(self._running, waiting), self._in_flight))
         self._later(GAUGE_SECONDS, GAUGE)
@@ -126,14 +126,14 @@ class SimulatedEngine:
         while self._waiting and self._running < self.slots:
             self._running += 1
             seconds = self.latency * self._random.uniform(1 - self.spread, 1 + self.spread)
-            row = self._waiting.popleft()
+            row, began_at = self._waiting.popleft()
             self._ours_waiting -= row == OURS
-            self._later(seconds, row)
+            self._later(seconds, row, began_at)
 
     def _wait(self, row: str) -> None:
-        self._waiting.append(row)
+        self._waiting.append((row, self.now))
         self._ours_waiting += row == OURS
 
-    def _later(self, seconds: float, what: str) -> None:
+    def _later(self, seconds: float, what: str, began_at: float = 0.0) -> None:
         self._serial += 1
-        heapq.heappush(self._events, (self.now + seconds, self._serial, what))
+        heapq.heappush(self._events, (self.now + seconds, self._serial, what, began_at))

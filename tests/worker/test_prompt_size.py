@@ -12,6 +12,9 @@ from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
 from app.worker.sizing import START
 
+LONG_AGO = float("-inf")
+"""When a row began that says nothing of how long rows take now."""
+
 
 class Clock:
     """Time as a test tells it."""
@@ -31,7 +34,7 @@ def clock() -> Clock:
 def run_rows(size: PromptSize, clock: Clock, *, rows: int, per_second: Callable[[], float]) -> None:
     for _ in range(rows):
         clock.now += 1 / per_second()
-        size.row_done()
+        size.row_done(LONG_AGO)
 
 
 def test_a_number_stays_whatever_the_runtime_does(clock: Clock) -> None:
@@ -40,7 +43,7 @@ def test_a_number_stays_whatever_the_runtime_does(clock: Clock) -> None:
     run_rows(size, clock, rows=5000, per_second=lambda: 1000)
     for _ in range(10):
         size.refused()
-        assert not size.row_done()
+        assert not size.row_done(LONG_AGO)
         assert not size.loaded(RuntimeLoad(5, 0), 5)
         assert not size.loaded(RuntimeLoad(1, 400), 5)
     size.starved()
@@ -119,11 +122,11 @@ def test_refusals_take_a_quarter_off_once_a_row_was_answered(clock: Clock) -> No
     gauges.refusals = 3
     watch.turn()
     assert permits.limit == START
-    assert size.row_done()
+    assert size.row_done(LONG_AGO)
     assert permits.limit == 6
     run_rows(size, clock, rows=START, per_second=lambda: 10)
     watch.turn()
-    assert not size.row_done()
+    assert not size.row_done(LONG_AGO)
 
 
 def test_runtimes_without_gauges_change_nothing(clock: Clock) -> None:
