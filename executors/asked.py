@@ -59,7 +59,9 @@ class Choices(Peek):
     @property
     def was_broken_off(self) -> bool:
         """Whether a choice says so: vLLM and SGLang answer 200 and "abort" for rows they drop when they are stopped."""
-        return not isinstance(self.choices, UnsetType) and any(one.finish_reason == _DROPPED for one in self.choices)
+        if isinstance(self.choices, UnsetType):
+            return False
+        return _DROPPED in [one.finish_reason for one in self.choices]
 
     def fault(self, row: Row) -> str | None:
         """Each prompt must have `n` choices, and logprobs where they were asked for."""

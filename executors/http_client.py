@@ -10,7 +10,6 @@ import re
 import select
 import ssl
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,7 +64,7 @@ class HttpClient:
         head = f"GET {self._path(path)} HTTP/1.1\r\n{self._headers}\r\n".encode("ascii")
         return self._exchange(head, b"", deadline, CancelToken())
 
-    def post(self, path: str, body: bytes, *, request_id: uuid.UUID, deadline: float, cancelled: CancelToken) -> Answer:
+    def post(self, path: str, body: bytes, *, request_id: str, deadline: float, cancelled: CancelToken) -> Answer:
         """Send a JSON body as it stands. Raises HttpError, or RowCancelled once the connection is cut."""
         return self._exchange(self._post_head(path, body, request_id), body, deadline, cancelled)
 
@@ -74,7 +73,7 @@ class HttpClient:
         path: str,
         body: bytes,
         *,
-        request_id: uuid.UUID,
+        request_id: str,
         deadline: float,
         cancelled: CancelToken,
         ended: Callable[[Outcome], None],
@@ -139,12 +138,12 @@ class HttpClient:
             raise ValueError(f"not a path: {path[:200]!r}")
         return self._prefix + path
 
-    def _post_head(self, path: str, body: bytes, request_id: uuid.UUID) -> bytes:
+    def _post_head(self, path: str, body: bytes, request_id: str) -> bytes:
         start = self._starts.get(path)
         if start is None:
             lines = f"POST {self._path(path)} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
             start = self._starts[path] = lines.encode("ascii")
-        return b"%bX-Request-Id: %b\r\nContent-Length: %d\r\n\r\n" % (start, str(request_id).encode(), len(body))
+        return b"%bX-Request-Id: %b\r\nContent-Length: %d\r\n\r\n" % (start, request_id.encode(), len(body))
 
     def _exchange(self, head: bytes, body: bytes, deadline: float, cancelled: CancelToken) -> Answer:
         connection = self._take_kept() or self._new()
@@ -214,14 +213,16 @@ class HttpClient:
             raise ClientClosed("the executor was closed") from None
 
     def _take_kept(self) -> Connection | None:
-        with contextlib.suppress(IndexError):
-            while True:
+        while self._idle:
+            try:
                 connection = self._idle.pop()
-                is_fresh = connection.is_fresh(time.monotonic())
-                if is_fresh and connection.is_silent():
-                    return connection
-                self._drop(connection)
-                self.breaks += is_fresh
+            except IndexError:  # another thread was quicker
+                break
+            is_fresh = connection.is_fresh(time.monotonic())
+            if is_fresh and connection.is_silent():
+                return connection
+            self._drop(connection)
+            self.breaks += is_fresh
         return None
 
     def _new(self) -> Connection:
@@ -236,9 +237,11 @@ class HttpClient:
             self._drop(connection)
             return
         self._idle.append(connection)
-        with contextlib.suppress(IndexError):  # the oldest rest at the left end
-            if not self._idle[0].is_fresh(time.monotonic()):
+        try:
+            if not self._idle[0].is_fresh(time.monotonic()):  # the oldest rest at the left end
                 self._drop(self._idle.popleft())
+        except IndexError:
+            """Another thread was quicker."""
 
     def _drop(self, connection: Connection) -> None:
         self._open.discard(connection)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
+_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?")
+_BLANKS = " \t\r\n\v\f"
 _HEX = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _READ_BYTES = 65536
 _MAX_HEAD_BYTES = 65536
@@ -49,7 +50,7 @@ class MustWait(Exception):
     """How long the answer is shows only while it is read: somebody has to wait for it."""
 
 
-_Head = tuple[bytes, int, dict[str, str]]
+_Head = tuple[str, int, dict[str, str]]
 """HTTP's minor version, the status and the headers."""
 
 
@@ -84,7 +85,7 @@ class AnswerReader:
         """Read one answer. Raises ConnectionCut, DeadlinePassed or AnswerTooLarge."""
         minor, status, headers = self._beginning(deadline)
         connection = headers.get("connection", "").lower()
-        reusable = "close" not in connection and (minor == b"1" or "keep-alive" in connection)
+        reusable = "close" not in connection and (minor == "1" or "keep-alive" in connection)
         if status in _WITHOUT_BODY:
             return Answer(status, headers, b"", reusable)
         coding = headers.get("transfer-encoding")
@@ -191,15 +192,15 @@ class AnswerReader:
             if len(self._buffer) > _MAX_HEAD_BYTES:
                 raise ConnectionCut("the answer's head has no end")
             self._receive()
-        first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
+        first, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         del self._buffer[: end + 4]
         matched = _STATUS_LINE.fullmatch(first)
         if matched is None:
             raise ConnectionCut(f"the answer is no HTTP/1.1: {first[:100]!r}")
         headers: dict[str, str] = {}
         for line in lines:
-            name, _, value = line.partition(b":")
-            key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
+            name, _, value = line.partition(":")
+            key, text = name.lower(), value.strip(_BLANKS)
             if key == "content-length" and headers.get(key, text) != text:
                 raise ConnectionCut("the answer has two lengths")
             headers[key] = text

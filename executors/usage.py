@@ -1,6 +1,6 @@
 """Tokens as any runtime counts them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -8,10 +8,33 @@ from app.domain.rows import Usage
 
 MAX_COUNT = 2**53
 """Larger counts are nonsense and must not overflow a column."""
+_Tokens = Annotated[int, msgspec.Meta(ge=0, lt=MAX_COUNT)]
+
+
+class _Plain(msgspec.Struct, forbid_unknown_fields=True):
+    """What nearly every answer has: anything else takes a closer look."""
+
+    prompt_tokens: _Tokens
+    total_tokens: _Tokens
+    completion_tokens: _Tokens = 0
+    prompt_tokens_details: None = None
+    completion_tokens_details: None = None
+
+
+_plain = msgspec.json.Decoder(_Plain)
 
 
 def usage_of(raw: bytes) -> Usage:
     """Read a `usage` of chat, completions, embeddings or responses. Whatever makes no sense counts as zero."""
+    try:
+        plain = _plain.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return _odd_usage(raw)
+    total = plain.total_tokens or plain.prompt_tokens + plain.completion_tokens
+    return Usage(plain.prompt_tokens, 0, plain.completion_tokens, 0, total)
+
+
+def _odd_usage(raw: bytes) -> Usage:
     try:
         usage = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from json.encoder import encode_basestring_ascii as _quoted
 
 from app.domain.rows import Reply
 
@@ -24,13 +25,13 @@ def output_line(batch_id: str, row: int, custom_id: str | None, reply: Reply) ->
     and the row, so a row that runs again after a lost worker keeps its ids.
     """
     digest = _digest(batch_id, row)
-    head = f'{{"id":"batch_req_{digest}","custom_id":{json.dumps(custom_id)}'
+    head = f'{{"id":"batch_req_{digest}","custom_id":{"null" if custom_id is None else _quoted(custom_id)}'
     if reply.error is not None:
         error = json.dumps({"code": reply.error.code.value, "message": reply.error.message}, separators=(",", ":"))
         return f'{head},"response":null,"error":{error}}}'.encode("ascii")
     if reply.status is None or reply.body is None:
         raise ValueError(f"row {row} of {batch_id} has neither an answer nor an error")
-    request_id = json.dumps(reply.request_id or f"req_{digest}")
+    request_id = _quoted(reply.request_id or f"req_{digest}")
     start = f'{head},"response":{{"status_code":{reply.status},"request_id":{request_id},"body":'
     end = '},"error":null}'
     if reply.dropped:

@@ -1,7 +1,7 @@
 """What lanes pass around: a row of a shard, and a run of it on a runtime."""
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from app.domain.rows import Row
@@ -46,7 +46,7 @@ class Run:
     """Its shard counts its row as one that runs."""
     taken: int = 1
     """Rows that were taken for it."""
-    more: list[Unit] = field(default_factory=list)
+    more: Sequence[Unit] = ()
     """Rows that share this one's place and request that began."""
 
     @property

@@ -7,7 +7,6 @@ A row goes to `/api/chat`, `/api/generate` or `/api/embed` in Ollama's words, an
 
 import re
 import time
-import uuid
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +15,7 @@ from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.cancellation import CancelToken
 from executors.http_wire import Answer, DeadlinePassed
+from executors.request_ids import new_request_id
 from executors.runtimes import ollama_chat, ollama_embed, ollama_generate
 from executors.runtimes.ollama_answers import broken, native_reply
 from executors.runtimes.ollama_body import (
@@ -214,7 +214,7 @@ class OllamaExecutor(OpenAICompatibleExecutor):
         seconds = self.settings.model_load_seconds
         deadline = time.monotonic() + seconds
         try:
-            return self.client().post(path, body, request_id=uuid.uuid4(), deadline=deadline, cancelled=cancelled)
+            return self.client().post(path, body, request_id=new_request_id(), deadline=deadline, cancelled=cancelled)
         except DeadlinePassed:
             raise NotLoaded(f"the model was not loaded within {seconds:g} s") from None
 

@@ -2,7 +2,6 @@
 
 import logging
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from executors.cancellation import CancelToken, RowCancelled
 from executors.error_bodies import is_overflow
 from executors.http_client import ClientClosed, HttpClient
 from executors.http_wire import Answer, AnswerTooLarge, ConnectionCut, DeadlinePassed, HttpError, Unreachable
+from executors.request_ids import new_request_id
 from executors.retrying import Retries
 from executors.settings import ExecutorSettings
 
@@ -45,7 +45,7 @@ class Read(Protocol):
 class FirstTry(NamedTuple):
     """A try that was begun: its request id, when that was, and what gives its answer or raises as `post` does."""
 
-    request_id: uuid.UUID
+    request_id: str
     began_at: float
     answer: Callable[[], Answer]
 
@@ -137,7 +137,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
         reply: Reply | None = None
         while True:
             cancelled.raise_if_cancelled()
-            request_id, tried_at = (first.request_id, first.began_at) if first else (uuid.uuid4(), time.monotonic())
+            request_id, tried_at = (first.request_id, first.began_at) if first else (new_request_id(), time.monotonic())
             tried, first = first, None
             try:
                 answer = (
@@ -163,7 +163,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
             else:
                 self._answered_at = time.monotonic()
                 self.refusals += answer.status in _TOO_MUCH
-                reply = read(answer, request_id=str(request_id))
+                reply = read(answer, request_id=request_id)
                 judged = reply.status is None or is_overflow(reply.status, reply.body)
                 delay = retries.after_status(None if judged else reply.status, answer.headers)
             if delay is None or time.monotonic() + delay >= limit.ends_at:

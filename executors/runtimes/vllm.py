@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from executors.error_bodies import shown
 from executors.gauges import read_load
 from executors.http_loop import Outcome
 from executors.http_wire import Answer, DeadlinePassed, HttpError
+from executors.request_ids import new_request_id
 from executors.runtimes.openai_compatible import ENDPOINTS, FirstTry, OpenAICompatibleExecutor, TimeLimit
 from executors.settings import ExecutorSettings
 
@@ -73,7 +73,7 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         """Send the row; a good answer, which nearly every row gets, needs nothing more."""
         if self._client is None:
             return False
-        limit, request_id, began_at = TimeLimit(timeout), uuid.uuid4(), time.monotonic()
+        limit, request_id, began_at = TimeLimit(timeout), new_request_id(), time.monotonic()
 
         def rest(outcome: Outcome) -> Reply:
             first = FirstTry(request_id, began_at, (lambda: outcome) if isinstance(outcome, Answer) else outcome)
@@ -82,7 +82,7 @@ class VLLMExecutor(OpenAICompatibleExecutor):
             return self._checked(row, self._guarded(row, exchange))
 
         def came(outcome: Outcome) -> None:
-            ended(self._good_reply(row, outcome, str(request_id)) or partial(rest, outcome))
+            ended(self._good_reply(row, outcome, request_id) or partial(rest, outcome))
 
         return self._client.begin(
             row.endpoint, row.body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled, ended=came

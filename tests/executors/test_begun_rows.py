@@ -3,7 +3,6 @@
 import socket
 import threading
 import time
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
@@ -15,6 +14,7 @@ from executors.cancellation import CancelToken, RowCancelled
 from executors.http_client import HttpClient
 from executors.http_loop import Outcome
 from executors.http_wire import Answer
+from executors.request_ids import new_request_id
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run
@@ -165,7 +165,7 @@ def test_a_request_that_the_server_takes_in_slowly_is_sent_to_its_end() -> None:
             connection._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         outcomes: SimpleQueue[Outcome] = SimpleQueue()
         assert client.begin(
-            "/", body, request_id=uuid.uuid4(), deadline=deadline, cancelled=CancelToken(), ended=outcomes.put
+            "/", body, request_id=new_request_id(), deadline=deadline, cancelled=CancelToken(), ended=outcomes.put
         )
         begun.set()
         outcome = outcomes.get(timeout=20)

@@ -24,6 +24,7 @@ from executors.http_wire import (
     MustWait,
     Unreachable,
 )
+from executors.request_ids import new_request_id
 from executors.runtimes.vllm import VLLMExecutor
 from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run
@@ -53,7 +54,7 @@ def posted(client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: C
     return client.post(
         PATH,
         body,
-        request_id=uuid.uuid4(),
+        request_id=new_request_id(),
         deadline=time.monotonic() + seconds,
         cancelled=cancelled or CancelToken(),
     ).status
@@ -64,7 +65,9 @@ def begun(client: HttpClient, body: bytes, *, seconds: float = 10, cancelled: Ca
     outcomes: SimpleQueue[Outcome] = SimpleQueue()
     token = cancelled or CancelToken()
     deadline = time.monotonic() + seconds
-    if not client.begin(PATH, body, request_id=uuid.uuid4(), deadline=deadline, cancelled=token, ended=outcomes.put):
+    if not client.begin(
+        PATH, body, request_id=new_request_id(), deadline=deadline, cancelled=token, ended=outcomes.put
+    ):
         return posted(client, body, seconds=seconds, cancelled=cancelled)
     outcome = outcomes.get(timeout=30)
     return (outcome if isinstance(outcome, Answer) else outcome()).status
