@@ -255,6 +255,7 @@ def test_one_that_fails_waits_behind_one_that_answers_and_has_one_try_at_a_time(
 def test_finalizing_has_its_own_claims_and_waits_for_no_delivery(yard: Yard, receiver: WebhookReceiver) -> None:
     endpoint(yard, receiver.url)
     completed(yard)
+    failed(yard)
     worker = Controller(yard).hello()
     assert control.claim_control(yard, worker.id, "r") is None
     assert receiver.received == []
