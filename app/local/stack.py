@@ -1,7 +1,7 @@
 """A whole installation on one machine: started in order, kept running, stopped in the opposite order.
 
 Start: guard, broker, then API (and schema), control worker and beat together, keys, GPU workers, Flower.
-Stop: GPU workers (they drain), Flower, control worker, beat, API, broker.
+Stop: GPU workers (they drain), then Flower, control worker, beat and API together, the broker last.
 One thread drives everything; every wait watches all children.
 """
 
@@ -223,7 +223,7 @@ class Stack:
         workers = [name for name in self._children if name.startswith("worker-")]
         if workers and self._written:
             self._say(f"rows in flight get up to {self.plan.drain_seconds:g} s to finish; a second Ctrl-C hurries")
-        for names in (workers, ["flower"], ["control"], ["beat"], ["api"], ["broker"]):
+        for names in (workers, ["flower", "control", "beat", "api"], ["broker"]):
             self._stop_together([self._children[name] for name in names if name in self._children])
 
     def _stop_together(self, children: list[Child]) -> None:

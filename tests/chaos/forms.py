@@ -95,7 +95,7 @@ FULL = Form(
 
 QUICK = Form(
     name="quick",
-    rows=600,
+    rows=500,
     prompts=4,
     latency_ms=400,
     shard_rows=8,

@@ -1,5 +1,6 @@
-"""How long the machine itself stood still, by a thread that only sleeps: bounds of time are for the product's own."""
+"""How long the machine itself stood still, and how crowded it was: bounds of time are for the product's own time."""
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -9,6 +10,8 @@ from typing import Self
 NAP_SECONDS = 0.02
 STALL_SECONDS = 0.1
 """A nap that lasts this much too long was a stall. Shorter ones are how a busy machine shares itself out."""
+CROWD = 2.0
+"""So many processes a core may want to run before a bound of time is stretched; the run alone comes to as much."""
 PRESSURE = Path("/proc/pressure/cpu")
 
 
@@ -18,6 +21,8 @@ class Stalls:
     def __init__(self) -> None:
         self.found: list[tuple[float, float]] = []
         """Begin and end, in seconds of the wall clock."""
+        self.loads: list[tuple[float, float]] = []
+        """By seconds of the wall clock: the average of a minute of processes a core that want to run."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._began = time.monotonic()
@@ -56,13 +61,25 @@ class Stalls:
         overlaps = [min(end, ended) - max(start, began) for start, end in self.found]
         return sum(overlap for overlap in overlaps if overlap > 0)
 
+    @property
+    def load(self) -> float:
+        """The highest load a core."""
+        return max((load for _, load in self.loads), default=0.0)
+
+    def stretch(self, at: float) -> float:
+        """Give by how much a bound of time is longer then: with twice the crowd everybody gets half the processor."""
+        before = [load for seen_at, load in self.loads if seen_at <= at + 1]
+        return max(1.0, before[-1] / CROWD) if before else 1.0
+
     def _watch(self) -> None:
         before = time.monotonic()
         while not self._ending.wait(NAP_SECONDS):
             now = time.monotonic()
             late = now - before - NAP_SECONDS
+            wall = time.time()
+            if not self.loads or wall - self.loads[-1][0] >= 1:
+                self.loads.append((wall, os.getloadavg()[0] / (os.cpu_count() or 1)))
             if late > STALL_SECONDS:
-                wall = time.time()
                 self.found.append((wall - late, wall))
             before = now
 

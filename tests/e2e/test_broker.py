@@ -18,7 +18,7 @@ from tests.e2e.yard import Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
-ROWS = 1200
+ROWS = 800
 SLOWLY = "latency_ms=40"
 
 

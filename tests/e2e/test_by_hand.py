@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -88,6 +89,8 @@ def test_every_part_by_its_own_command(hand: Hand) -> None:
     runtime = start_runtime(hand.folder)
     assert "the schema is at revision" in hand.run(*GPUYARD, "migrate")
     api = hand.start("api", *GPUYARD, "serve", "--init")
+    control = hand.start("control", *CELERY, "app.celery_control", "worker", "-Q", "control")
+    beat = hand.start("beat", *CELERY, "app", "beat")
     api.until_it_says("the first admin key, shown once: gk-")
     found = re.search(r"shown once: (gk-\S+)", api.log.read_text())
     assert found
@@ -95,9 +98,6 @@ def test_every_part_by_its_own_command(hand: Hand) -> None:
     until(lambda: answers(hand.url), "the API answers")
     hand.environment["GPUYARD_API_KEY"] = admin
     made = json.loads(hand.run(*GPUYARD, "token", "create", "machines", "--scope", "worker", "--json"))
-
-    control = hand.start("control", *CELERY, "app.celery_control", "worker", "-Q", "control")
-    beat = hand.start("beat", *CELERY, "app", "beat")
     worker = hand.start(
         "worker",
         *(*CELERY, "app", "worker", "-Q", "gpu"),
@@ -123,4 +123,9 @@ def test_every_part_by_its_own_command(hand: Hand) -> None:
             assert set(swept) >= {"heartbeat-sweeper", "lease-expiry", "requeue", "batch-expiry"}
     finally:
         runtime.kill()
-    assert [process.stop() for process in (worker, control, beat, api)] == [0, 0, 0, 0]
+    assert worker.stop() == 0  # it says goodbye to the API
+    for process in (control, beat, api):
+        process.send(signal.SIGTERM)
+    for process in (control, beat, api):
+        until(lambda: not process.alive, f"{process.name} ends")  # noqa: B023 - now
+        assert process.exit_code == 0
