@@ -113,15 +113,15 @@ class Wait:
 
 
 def _wait(takeover: Takeover, form: Form, stalls: Stalls) -> Wait:
-    """Only what follows a word of the worker is a matter of speed; a silence is waited out on any machine."""
-    silent = takeover.met.fault.kind in SILENT
-    bound = form.toleration_seconds + SLACK_SECONDS if silent else form.prompt_seconds
+    """A silence is waited out on any machine; what is to be done then is a matter of speed."""
+    silence = form.toleration_seconds if takeover.met.fault.kind in SILENT else 0.0
+    bound = SLACK_SECONDS if silence else form.prompt_seconds
     began, ended = takeover.span
-    stretch, stalled = 1.0 if silent else stalls.stretch(ended), stalls.between(began, ended)
-    words = f"≤ {bound:g}"
-    words += f", times {stretch:.1f} for the load" if stretch > 1 else ""
+    stretch, stalled = stalls.stretch(ended), stalls.between(began, ended)
+    words = f"≤ {silence:g} + {bound:g}" if silence else f"≤ {bound:g}"
+    words += f" · {stretch:.1f} for the load" if stretch > 1 else ""
     words += f", and {stalled:.1f} that the machine stood still" if stalled else ""
-    return Wait(takeover.waited, bound * stretch + stalled, words)
+    return Wait(takeover.waited, silence + bound * stretch + stalled, words)
 
 
 def of_machine(stalls: Stalls) -> list[Check]:

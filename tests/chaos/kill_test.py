@@ -34,7 +34,7 @@ def kill_test(form: Form, seed: int, folder: Path, *, database_url: str | None =
                 *checks.of_rows(batch, fleet, form, run),
                 checks.of_schedule(run),
                 *checks.of_losses(run, form),
-                *checks.of_takeovers(_takeovers(yard, run, batch), form, stalls),
+                *checks.of_takeovers(taken_over := _takeovers(yard, run, batch), form, stalls),
                 *checks.of_machine(stalls),
             ]
         finally:
@@ -42,7 +42,7 @@ def kill_test(form: Form, seed: int, folder: Path, *, database_url: str | None =
             fleet.stop()
     exits = {name: machine.exits for name, machine in fleet.machines.items()}
     found += checks.of_processes(chaos.resources, left_over(folder), exits)
-    return Report(form, seed, "postgresql" if database_url else "sqlite", run, found)
+    return Report(form, seed, "postgresql" if database_url else "sqlite", run, found, taken_over)
 
 
 def _takeovers(yard: Yard, run: Run, batch: Submitted) -> list[Takeover]:

@@ -10,6 +10,7 @@ from tests.chaos.checks import Check
 from tests.chaos.forms import Form
 from tests.chaos.happening import Run
 from tests.chaos.plot import plot
+from tests.chaos.takeovers import Takeover
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / ".chaos"
@@ -27,6 +28,7 @@ class Report:
     database: str
     run: Run
     checks: Sequence[Check]
+    takeovers: Sequence[Takeover]
 
     @property
     def failed(self) -> list[Check]:
@@ -76,6 +78,7 @@ class Report:
             "database": self.database,
             "seconds": round(self.seconds, 1),
             "faults": [asdict(met) for met in self.run.happened],
+            "takeovers": [asdict(takeover) | {"waited": takeover.waited} for takeover in self.takeovers],
             "checks": [asdict(check) for check in self.checks],
             "samples": [(round(s.at - self.run.began_at, 2), s.answered, s.stored) for s in self.run.samples],
         }
