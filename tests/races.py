@@ -14,7 +14,7 @@ from app.domain.errors import Refusal
 from app.domain.rowsets import RowSet
 from app.domain.workers import Phase
 from app.schemas.workers import Heartbeat
-from app.services import control, presence, workers
+from app.services import control, heartbeats, presence
 from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue, retention
 from tests.interleaving import Crash, crashing
 from tests.race_floor import Hand, bits, chosen, pick
@@ -102,7 +102,7 @@ class Races(Workers):
             ids = [grant.lease_id for grant in chosen(self.duties, listed)]
             self.ledger.may_renew(ids)
             beat = Heartbeat(boot_id=one.name, phase=Phase.READY, leases=ids)
-            workers.heartbeat(self.yard, USER, one.id, beat)
+            heartbeats.heartbeat(self.yard, USER, one.id, beat)
 
     @rule()
     def do_all_duties(self) -> None:

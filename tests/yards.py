@@ -40,6 +40,7 @@ from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, HostSamp
 from app.services import batches, blobs, claims, control, files, handins, leases, presence, row_starts, stops, workers
 from app.services.context import Bells, Caller, Limits, Silence, WebhookRules, Yard
 from app.services.files import Upload
+from app.services.heartbeats import heartbeat
 from app.sweeps import lease_expiry
 from tests.soundness import assert_sound as assert_sound  # noqa: PLC0414 - where every test of the yard finds it
 
@@ -184,7 +185,7 @@ class Machine:
         self, *listed: int, unstarted: Sequence[int] = (), phase: Phase = Phase.READY, **more: Any
     ) -> HeartbeatAnswer:
         beat = Heartbeat(boot_id=self.boot_id, phase=phase, leases=list(listed), unstarted=list(unstarted), **more)
-        return workers.heartbeat(self.yard, self.caller, self.id, beat)
+        return heartbeat(self.yard, self.caller, self.id, beat)
 
     def hand_in(
         self,

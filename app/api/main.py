@@ -27,6 +27,7 @@ from app.api import (
     worker_views,
     workers,
 )
+from app.api.beats import Beats
 from app.api.duties import Duties
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
@@ -83,6 +84,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             yard = ringer.start(yard) if ringer is not None else yard
             app.state.listeners = listeners = Listeners(yard.bells)
             app.state.yard = yard = replace(yard, bells=listeners)
+            app.state.beats = Beats(yard)
             app.state.used_tokens = set()
             metrics.show(yard)
             duties = Duties(

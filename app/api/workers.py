@@ -6,6 +6,7 @@ from fastapi import APIRouter, Header, Request
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from app.api.beats import Beats
 from app.api.errors import refusal_of
 from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
 from app.domain.errors import BadRequest, TooLarge
@@ -22,6 +23,7 @@ from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, HandInHeader, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
 from app.services import claims, handins, leases, model_progress, row_starts, workers
+from app.services.heartbeats import Beat
 
 MAX_HAND_IN_BYTES = 256 * 1024 * 1024
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
@@ -44,9 +46,10 @@ def register(yard: TheYard, caller: TheCaller, hello: Hello) -> Welcome:
 
 
 @router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(yard: TheYard, caller: TheCaller, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
+async def heartbeat(caller: TheCaller, request: Request, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
     """Renew leases."""
-    return workers.heartbeat(yard, caller, worker_id, beat)
+    beats: Beats = request.app.state.beats
+    return await beats.take(Beat(caller, worker_id, beat))
 
 
 @router.post("/workers/{worker_id}/bye", status_code=204)

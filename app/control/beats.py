@@ -9,7 +9,7 @@ from app.db import workers as workers_sql
 from app.domain.errors import Conflict, Refusal
 from app.domain.workers import Activity, ByeReason, Phase, Transport
 from app.schemas.workers import Bye, Heartbeat, Hello
-from app.services import workers
+from app.services import heartbeats, workers
 from app.services.context import Caller, Yard
 from app.services.control import QUEUE
 from config.logging import stand_on_each_line
@@ -109,7 +109,7 @@ class Beats:
             leases=held,
         )
         try:
-            workers.heartbeat(self._yard, self._caller, self.worker_id, beat)
+            heartbeats.heartbeat(self._yard, self._caller, self.worker_id, beat)
         except Refusal:
             self.worker_id = None
             raise

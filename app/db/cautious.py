@@ -19,6 +19,8 @@ from app.domain.workers import WorkerState
 WINDOW = 64
 _LIVE = sorted(LIVE)
 _CLAIMABLE = sorted(CLAIMABLE)
+_ARE_THERE = select(Job.id).where(col(Job.cautious_at).is_not(None)).limit(1)
+"""Asked by every claim, so built once."""
 
 
 class CautiousShard(NamedTuple):
@@ -41,7 +43,7 @@ def _queued(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 def are_there(session: Session) -> bool:
     """Tell whether any pool has a cautious shard; hardly ever, and then no claim asks further."""
-    return session.exec(select(Job.id).where(col(Job.cautious_at).is_not(None)).limit(1)).first() is not None
+    return session.exec(_ARE_THERE).first() is not None
 
 
 def waiting(session: Session, pool: str, now: datetime) -> Sequence[tuple[Job, Batch]]:

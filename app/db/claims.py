@@ -1,4 +1,4 @@
-"""What a claim looks at: the batches of a pool in order, and whether somebody else of the pool is idle.
+"""What a claim looks at: the batches of a pool in order.
 
 Bounded reads through indexes only; never an aggregate over jobs (PROTOCOL 7).
 """
@@ -7,20 +7,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import BindParameter, ColumnElement, bindparam, exists, func, or_, tuple_, union_all, update
+from sqlalchemy import BindParameter, ColumnElement, Integer, bindparam, exists, func, or_, tuple_, union_all, update
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from app.db.tables import Batch, Job, Lease, Worker
+from app.db.tables import Batch, Job
 from app.db.types import UtcMs
 from app.domain.batches import CLAIMABLE, BatchState
 from app.domain.jobs import JobKind, JobState
-from app.domain.leases import LIVE
-from app.domain.workers import Phase, WorkerState
 
 WINDOW = 32
-_LIVE = sorted(LIVE)
 _CLAIMABLE = sorted(CLAIMABLE)
+_COUNT_LIVE = (
+    update(Batch)
+    .where(col(Batch.id) == bindparam("wanted"), col(Batch.outcome).is_(None), col(Batch.state).in_(_CLAIMABLE))
+    .values(live=col(Batch.live) + bindparam("more", type_=Integer), state=BatchState.IN_PROGRESS)
+    .execution_options(synchronize_session=False)
+    .returning(col(Batch.live))
+)
 
 
 def _waiting(
@@ -95,39 +99,10 @@ def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping
     return {group: int(total) for group, total in session.exec(query).all() if group is not None}
 
 
-def idle_in(pool: str, *, seen_after: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Give what makes a worker of a pool idle: it is ready, was heard of since, and holds nothing.
-
-    One that reports no phase is ready while it is heard of (A-19); one that is told to drain takes nothing more.
-    """
-    holds = exists().where(col(Lease.worker_id) == col(Worker.id), col(Lease.state).in_(_LIVE))
-    return (
-        col(Worker.pool) == pool,
-        col(Worker.state) == WorkerState.ACTIVE,
-        or_(col(Worker.phase) == Phase.READY, col(Worker.phase).is_(None)),
-        col(Worker.drain_requested_at).is_(None),
-        col(Worker.last_seen_at) > seen_after,
-        ~holds,
-    )
-
-
-def someone_idle(session: Session, pool: str, *, but: str, seen_after: datetime) -> bool:
-    """Tell whether another ready, reachable worker of the pool holds nothing (PROTOCOL 6: then one shard at a time)."""
-    query = select(Worker.id).where(*idle_in(pool, seen_after=seen_after), col(Worker.id) != but).limit(1)
-    return session.exec(query).first() is not None
-
-
 def count_live(session: Session, batch_id: str, leases: int) -> int | None:
     """Count new leases on their batch and move it to `in_progress`; gives how many it then has.
 
     None when it was told to end, or has ended. The last statement of a claim: a batch stopped before this lock is
     refused, one stopped after sees the leases.
     """
-    statement = (
-        update(Batch)
-        .where(col(Batch.id) == batch_id, col(Batch.outcome).is_(None), col(Batch.state).in_(_CLAIMABLE))
-        .values(live=col(Batch.live) + leases, state=BatchState.IN_PROGRESS)
-        .execution_options(synchronize_session=False)
-        .returning(col(Batch.live))
-    )
-    return session.execute(statement).scalar_one_or_none()
+    return session.execute(_COUNT_LIVE, {"wanted": batch_id, "more": leases}).scalar_one_or_none()

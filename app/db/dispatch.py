@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import func, or_, update
+from sqlalchemy import or_, update
 from sqlmodel import Session, col, select
 
-from app.db.claims import idle_in
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import CLAIMABLE
 from app.domain.jobs import JobKind, JobState
@@ -75,12 +74,6 @@ def pools_with_work(session: Session) -> Sequence[str]:
     """Name pools that have a batch which may be claimed."""
     query = select(Batch.pool).where(col(Batch.state).in_(_CLAIMABLE), col(Batch.outcome).is_(None)).distinct()
     return session.exec(query).all()
-
-
-def free_workers(session: Session, pool: str, *, seen_after: datetime, limit: int) -> int:
-    """Count ready, reachable workers of a pool that hold nothing, up to `limit`."""
-    found = select(Worker.id).where(*idle_in(pool, seen_after=seen_after)).limit(limit).subquery()
-    return int(session.execute(select(func.count()).select_from(found)).scalar_one())
 
 
 def nodes_of_batch(session: Session, batch_id: str) -> Sequence[str]:

@@ -2,12 +2,52 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import case, exists, func, or_
+from sqlalchemy import Integer, bindparam, case, exists, func, or_
 from sqlmodel import Session, col, select
 
-from app.db.tables import Batch, Job
+from app.db.tables import Batch, File, Job
+from app.db.types import UtcMs
 from app.domain.jobs import OF_BATCH, UNCOUNTED, ControlVerb, JobKind, JobState
+
+_NOW = bindparam("now", type_=UtcMs)
+# Asked by every claim, and built once: building one costs as much as running it.
+_TAKE_SHARDS = (
+    select(Job)
+    .where(
+        col(Job.batch_id) == bindparam("batch_id"),
+        col(Job.kind) == JobKind.SHARD,
+        col(Job.state) == JobState.QUEUED,
+        col(Job.cautious_at).is_(None),
+        col(Job.requirement_key).in_(bindparam("keys", expanding=True)),
+        or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= _NOW),
+        col(Job.id).not_in(bindparam("but", expanding=True)),
+    )
+    .order_by(case((col(Job.last_worker_id) == bindparam("worker_id"), 1), else_=0), col(Job.number))
+    .limit(bindparam("most", type_=Integer))
+    .with_for_update(key_share=True, skip_locked=True)
+)
+_TOLD_TO_END = exists().where(col(Batch.id) == col(Job.batch_id), col(Batch.outcome).is_not(None)).correlate(Job)
+_DUE = (
+    col(Job.kind) == JobKind.CONTROL,
+    col(Job.state) == JobState.QUEUED,
+    col(Job.verb).in_(OF_BATCH),
+    or_(col(Job.verb) == ControlVerb.FINALIZE, ~_TOLD_TO_END),  # such a batch is validated no more
+    or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= _NOW),
+)
+_DUE_CONTROL = (
+    select(Job.id, Job.verb, Job.batch_id, File.bytes)
+    .join(Batch, col(Batch.id) == col(Job.batch_id))
+    .join(File, col(File.id) == col(Batch.input_file_id))
+    .where(*_DUE)
+    .order_by(col(Job.id))
+    .limit(1)
+)
+_TAKE_CONTROL = (
+    select(Job).where(*_DUE).order_by(col(Job.id)).limit(1).with_for_update(key_share=True, skip_locked=True)
+)
+_TAKE_NAMED = _TAKE_CONTROL.where(col(Job.id) == bindparam("job_id"))
 
 
 def take_shards(
@@ -26,21 +66,15 @@ def take_shards(
 
     `but` are those that this transaction has locked before. Lock no more than are taken: others skip what is locked.
     """
-    query = (
-        select(Job)
-        .where(
-            col(Job.batch_id) == batch_id,
-            col(Job.kind) == JobKind.SHARD,
-            col(Job.state) == JobState.QUEUED,
-            col(Job.cautious_at).is_(None),
-            col(Job.requirement_key).in_(sorted(keys)),
-            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
-            col(Job.id).not_in(sorted(but)),
-        )
-        .order_by(case((col(Job.last_worker_id) == worker_id, 1), else_=0), col(Job.number))
-        .limit(limit)
-    )
-    return session.exec(query.with_for_update(key_share=True, skip_locked=True)).all()
+    given = {
+        "batch_id": batch_id,
+        "keys": sorted(keys),
+        "worker_id": worker_id,
+        "now": now,
+        "but": sorted(but),
+        "most": limit,
+    }
+    return session.exec(_TAKE_SHARDS, params=given).all()
 
 
 def shard_waits(session: Session, batch_id: str, *, keys: Collection[str], now: datetime) -> bool:
@@ -60,22 +94,26 @@ def shard_waits(session: Session, batch_id: str, *, keys: Collection[str], now: 
     return session.exec(query).first() is not None
 
 
-def take_control(session: Session, now: datetime) -> Job | None:
-    """Lock the oldest due piece of a batch's own control work; a batch that was told to end is validated no more."""
-    told = exists().where(col(Batch.id) == col(Job.batch_id), col(Batch.outcome).is_not(None))
-    query = (
-        select(Job)
-        .where(
-            col(Job.kind) == JobKind.CONTROL,
-            col(Job.state) == JobState.QUEUED,
-            col(Job.verb).in_(OF_BATCH),
-            or_(col(Job.verb) == ControlVerb.FINALIZE, ~told),
-            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
-        )
-        .order_by(col(Job.id))
-        .limit(1)
-    )
-    return session.exec(query.with_for_update(key_share=True, skip_locked=True)).first()
+class DueControl(NamedTuple):
+    """A piece of a batch's own control work that is due. `input_bytes`: as many has its batch's input."""
+
+    job_id: int
+    verb: str
+    batch_id: str
+    input_bytes: int
+
+
+def due_control(session: Session, now: datetime) -> DueControl | None:
+    """Read the oldest due piece of a batch's own control work, without locking it."""
+    row = session.execute(_DUE_CONTROL, {"now": now}).first()
+    return DueControl(*row) if row is not None else None
+
+
+def take_control(session: Session, now: datetime, *, job_id: int | None = None) -> Job | None:
+    """Lock the oldest due piece of a batch's own control work, or the one named if it still is due."""
+    if job_id is not None:
+        return session.exec(_TAKE_NAMED, params={"now": now, "job_id": job_id}).first()
+    return session.exec(_TAKE_CONTROL, params={"now": now}).first()
 
 
 def lock_queued(session: Session, batch_id: str, limit: int) -> Sequence[Job]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, literal, or_, update
+from sqlalchemy import bindparam, func, literal, or_, update
 from sqlmodel import Session, col, select
 
 from app.db import locks
@@ -13,18 +13,47 @@ from app.domain.leases import LIVE, LeaseState
 from app.domain.workers import WorkerState
 
 _LIVE = sorted(LIVE)
+# Asked by every claim, beat or hand-in, and built once: building one costs as much as running it.
+_LIVE_OF = select(Lease.worker_id, Lease.id).where(
+    col(Lease.worker_id).in_(bindparam("worker_ids", expanding=True)), col(Lease.state).in_(_LIVE)
+)
+_HOLDERS = (
+    select(Lease.worker_id)
+    .where(col(Lease.worker_id).in_(bindparam("worker_ids", expanding=True)), col(Lease.state).in_(_LIVE))
+    .distinct()
+)
+_BATCHES_OF = (
+    select(Lease.batch_id).where(col(Lease.worker_id) == bindparam("worker_id"), col(Lease.state).in_(_LIVE)).distinct()
+)
+_BY_REQUEST = (
+    select(Lease)
+    .where(col(Lease.worker_id) == bindparam("worker_id"), col(Lease.claim_request) == bindparam("request_id"))
+    .order_by(col(Lease.id))
+)
 
 
 def live_of_worker(session: Session, worker_id: str) -> set[int]:
     """Give the ids of a worker's live leases: every beat asks, and a busy worker has a hundred."""
-    query = select(Lease.id).where(col(Lease.worker_id) == worker_id, col(Lease.state).in_(_LIVE))
-    return {lease_id for lease_id in session.exec(query) if lease_id is not None}
+    return live_of_workers(session, [worker_id])[worker_id]
+
+
+def live_of_workers(session: Session, worker_ids: Collection[str]) -> dict[str, set[int]]:
+    """Give the ids of the live leases of each of these workers."""
+    found: dict[str, set[int]] = {worker_id: set() for worker_id in worker_ids}
+    for worker_id, lease_id in session.exec(_LIVE_OF, params={"worker_ids": sorted(found)}):
+        if lease_id is not None:
+            found[worker_id].add(lease_id)
+    return found
+
+
+def holders(session: Session, worker_ids: Collection[str]) -> set[str]:
+    """Name those of these workers that hold a live lease."""
+    return set(session.exec(_HOLDERS, params={"worker_ids": sorted(worker_ids)}).all())
 
 
 def by_request(session: Session, worker_id: str, request_id: str) -> Sequence[Lease]:
     """Read the leases that a claim was answered with, in whatever state they are now (PROTOCOL 2)."""
-    query = select(Lease).where(col(Lease.worker_id) == worker_id, col(Lease.claim_request) == request_id)
-    return session.exec(query.order_by(col(Lease.id))).all()
+    return session.exec(_BY_REQUEST, params={"worker_id": worker_id, "request_id": request_id}).all()
 
 
 def job_of(session: Session, lease_id: int) -> Job | None:
@@ -36,8 +65,7 @@ def job_of(session: Session, lease_id: int) -> Job | None:
 
 def batches_of_worker(session: Session, worker_id: str) -> Sequence[str]:
     """Name the batches that a worker holds live leases of."""
-    query = select(Lease.batch_id).where(col(Lease.worker_id) == worker_id, col(Lease.state).in_(_LIVE)).distinct()
-    return session.exec(query).all()
+    return session.exec(_BATCHES_OF, params={"worker_id": worker_id}).all()
 
 
 def renew_if_held(session: Session, ids: Collection[int], *, now: datetime, until: datetime) -> set[int]:

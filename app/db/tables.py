@@ -266,6 +266,13 @@ class Worker(SQLModel, table=True):
         Index("ix_worker_pool", "pool", "state"),
         Index("ix_worker_seen", "state", "last_seen_at"),
         Index("ix_worker_command", "command_at"),
+        Index(
+            "ix_worker_idle",
+            "pool",
+            "last_seen_at",
+            sqlite_where=text("holds IS 0"),
+            postgresql_where=text("holds IS false"),
+        ),
     )
 
     id: str = Field(primary_key=True)
@@ -293,6 +300,8 @@ class Worker(SQLModel, table=True):
     """It can run a cautious shard (PROTOCOL 5)."""
     pulls: list[dict[str, Any]] = _json("[]")
     """Models that its runtimes fetch or fetched since its hello (app.schemas.pulls)."""
+    holds: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
+    """It held a live lease when it called last: where to look for idle workers first. The leases themselves decide."""
     no_lease: str | None = None
     drain_requested_at: datetime | None = _at()
     reset_requested_at: datetime | None = _at()

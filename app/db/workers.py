@@ -1,19 +1,28 @@
 """Workers in SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import update
+from sqlalchemy import exists, update
 from sqlmodel import Session, col, select
 
-from app.db.tables import Org, Worker
+from app.db.tables import Lease, Org, Worker
+from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
+
+_LIVE = sorted(LIVE)
 
 
 def lock_by_name(session: Session, org_id: str, name: str) -> Worker | None:
     """Lock the worker of that name."""
     query = select(Worker).where(col(Worker.org_id) == org_id, col(Worker.name) == name)
     return session.exec(query.with_for_update(key_share=True)).first()
+
+
+def by_ids(session: Session, worker_ids: Collection[str]) -> dict[str, Worker]:
+    """Read workers as they are now, also those that the session knows already, without locking them."""
+    query = select(Worker).where(col(Worker.id).in_(sorted(worker_ids)))
+    return {worker.id: worker for worker in session.exec(query.execution_options(populate_existing=True))}
 
 
 def of_pool(session: Session, pool: str, limit: int = 500) -> Sequence[Worker]:
@@ -49,11 +58,15 @@ def silent_since(session: Session, before: datetime, limit: int) -> Sequence[Wor
 
 
 def seen(session: Session, worker_id: str, boot_id: str, now: datetime) -> None:
-    """Note a sign of life of the current boot; a statement of its own transaction (PROTOCOL 1)."""
+    """Note a sign of life of the current boot, and whether it holds anything.
+
+    A statement of its own transaction (PROTOCOL 1).
+    """
+    holds = exists().where(col(Lease.worker_id) == worker_id, col(Lease.state).in_(_LIVE))
     session.execute(
         update(Worker)
         .where(col(Worker.id) == worker_id, col(Worker.boot_id) == boot_id)
-        .values(last_seen_at=now)
+        .values(last_seen_at=now, holds=holds)
         .execution_options(synchronize_session=False)
     )
 

@@ -16,6 +16,7 @@ from app.db import claims as claims_sql
 from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
+from app.db.idle import idle_workers
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import Conflict, NotFound
@@ -53,10 +54,11 @@ def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
     Raises NotFound (no such worker of this org) and Conflict `superseded` (another boot took the name).
     """
     try:
-        return yard.store.run(lambda session: _claim(session, yard, caller, request))
+        answered = yard.store.run(lambda session: _claim(session, yard, caller, request))
     except _BatchEnded:
         # No loop: the batch that ended is no candidate of the next claim.
         return ClaimAnswer(no=No.NOTHING, work=True)
+    return answered
 
 
 def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
@@ -81,7 +83,13 @@ def first_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> B
 
 def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:
     """Read (or lock) the caller's worker and check that this boot is the current one (PROTOCOL 3)."""
-    worker = own_worker(caller, locks.worker(session, worker_id) if lock else session.get(Worker, worker_id), worker_id)
+    found = locks.worker(session, worker_id) if lock else session.get(Worker, worker_id)
+    return checked(caller, found, worker_id, boot_id)
+
+
+def checked(caller: Caller, found: Worker | None, worker_id: str, boot_id: str | None) -> Worker:
+    """Give a worker that was read when it is the caller's, and this boot the current one. Raises as above."""
+    worker = own_worker(caller, found, worker_id)
     if boot_id is not None and worker.boot_id != boot_id:
         raise Conflict(
             f"worker {worker.name} was started again elsewhere; this process is superseded", code="superseded"
@@ -106,12 +114,15 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     repeated = leases_sql.by_request(session, worker.id, request.request_id)
     if repeated:
         return answer_again(session, [lease for lease in repeated if lease.state in LIVE])
-    view = _view(session, yard, worker, now, running=request.batch_id if request.started else None)
+    held = set(leases_sql.batches_of_worker(session, worker.id))
+    worker.holds = bool(held)
+    running = request.batch_id if request.started else None
+    # A share that goes on needs no new slot.
+    view = worker_view(worker, now=now, timing=yard.timing, held_batches=len(held - {running}))
     no = why_no_job(view, pool_rules(session.get(Pool, worker.pool)))
     # Whoever calls is reachable, whatever the clock said before this call.
     if no is not None and no is not No.UNREACHABLE:
         return _refuse(session, worker, no)
-    running = request.batch_id if request.started else None
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=running)
     standing = cautious.look(session, yard, worker, view, leaves, now)
     if standing.runs_one:
@@ -132,10 +143,9 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     return _granted(session, yard, worker, chosen.batch, taken, request, now, work=len(candidates) > 1)
 
 
-def _view(session: Session, yard: Yard, worker: Worker, now: datetime, *, running: str | None = None) -> WorkerView:
+def _view(session: Session, yard: Yard, worker: Worker, now: datetime) -> WorkerView:
     held = set(leases_sql.batches_of_worker(session, worker.id))
-    # A share that goes on needs no new slot.
-    return worker_view(worker, now=now, timing=yard.timing, held_batches=len(held - {running}))
+    return worker_view(worker, now=now, timing=yard.timing, held_batches=len(held))
 
 
 def _candidates(session: Session, worker: Worker, view: WorkerView, leaves: Leaves, now: datetime) -> list[_Candidate]:
@@ -214,9 +224,9 @@ def _take(
 ) -> list[Job]:
     """Lock as many queued shards as cover `want_rows`; one while others of the pool hold nothing."""
     reachable_since = now - timedelta(seconds=yard.timing.grace_seconds)
-    idle = claims_sql.someone_idle(session, worker.pool, but=worker.id, seen_after=reachable_since)
+    idle = idle_workers(session, worker.pool, but=worker.id, seen_after=reachable_since, limit=1)
     taken: list[Job] = []
-    most = 1 if idle else MAX_SHARDS
+    most = 1 if idle else min(MAX_SHARDS, chosen.batch.shards)
     missing = request.want_rows
     while missing > 0 and len(taken) < most:
         jobs = jobs_sql.take_shards(
@@ -290,7 +300,7 @@ def _granted(
     work: bool = False,
 ) -> ClaimAnswer:
     leases = _grant(session, yard, worker, batch, taken, request, now)
-    worker.no_lease = None
+    worker.no_lease, worker.holds = None, True
     session.add(worker)
     return answer(session, batch, list(zip(leases, taken, strict=True)), work=work)
 

@@ -12,6 +12,7 @@ from app.db import cautious as cautious_sql
 from app.db import claims as claims_sql
 from app.db import dispatch as dispatch_sql
 from app.db import jobs as jobs_sql
+from app.db.idle import idle_workers
 from app.services.context import Yard
 
 AGAIN_SECONDS = 5
@@ -57,8 +58,8 @@ def ring_batch(yard: Yard, batch_id: str, *, quiet_seconds: float = BURST_SECOND
         if rung is None:
             return None
         pool, ring_no = rung
-        free = dispatch_sql.free_workers(session, pool, seen_after=now - yard.timing.grace, limit=WINDOW)
-        return BatchRing(pool, batch_id, ring_no, times=max(1, min(queued, free)))
+        free = idle_workers(session, pool, seen_after=now - yard.timing.grace, limit=WINDOW)
+        return BatchRing(pool, batch_id, ring_no, times=max(1, min(queued, len(free))))
 
     return yard.store.run(work)
 
@@ -85,7 +86,7 @@ def unheard(yard: Yard, limit: int) -> tuple[list[tuple[str, float]], list[str]]
         )
         batches: list[tuple[str, float]] = []
         for pool in dispatch_sql.pools_with_work(session):
-            free = dispatch_sql.free_workers(session, pool, seen_after=now - yard.timing.grace, limit=1)
+            free = idle_workers(session, pool, seen_after=now - yard.timing.grace, limit=1)
             quiet = AGAIN_SECONDS if free else AGAIN_BUSY_SECONDS
             careful = [batch.id for _, batch in cautious_sql.waiting(session, pool, now)]
             waiting = [batch.id for batch in claims_sql.waiting_batches(session, pool, now, WINDOW)]

@@ -33,9 +33,12 @@ def record(
     actor: str | None = None,
 ) -> None:
     """Record an event of a worker, by itself unless somebody else did it."""
-    events.record(
-        session,
-        now=now,
+    events.record_all(session, [of_worker(worker, kind, data, actor=actor)], now=now)
+
+
+def of_worker(worker: Worker, kind: str, data: Mapping[str, object], *, actor: str | None = None) -> events.Recorded:
+    """Make an event of a worker."""
+    return events.Recorded(
         type=kind,
         subject=worker.id,
         actor=actor or f"worker:{worker.id}",

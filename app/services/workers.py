@@ -7,22 +7,19 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 from ulid import ULID
 
+from app.db import events, locks
 from app.db import leases as leases_sql
-from app.db import locks
 from app.db import pools as pools_sql
 from app.db import workers as workers_sql
-from app.db.tables import Lease, Pool, Worker
-from app.db.types import to_ms
+from app.db.tables import Pool, Worker
 from app.domain.errors import BadRequest, Conflict, Forbidden
-from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
+from app.domain.leases import LeaseState, LeaseVerdict, verdict
 from app.domain.timing import Timing
 from app.domain.workers import Phase, Transport, WorkerState, project
 from app.schemas.segments import Progress
 from app.schemas.workers import (
     PROTOCOL,
     Bye,
-    Heartbeat,
-    HeartbeatAnswer,
     Hello,
     RuntimeInfo,
     TimingInfo,
@@ -31,9 +28,9 @@ from app.schemas.workers import (
 from app.services.claims import checked_worker, has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
-from app.services.leases import GHOST_BEATS, end_ghost, end_silenced
+from app.services.leases import end_silenced
 from app.services.pools import timing_of
-from app.services.sightings import note_seen, record
+from app.services.sightings import of_worker, record
 
 
 class ProtocolMismatch(BadRequest):
@@ -88,26 +85,6 @@ def timing_info(timing: Timing) -> TimingInfo:
     )
 
 
-def heartbeat(yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
-    """Renew exactly the leases the beat lists, and answer after the commit that holds the renewal.
-
-    Two transactions: the leases', then the worker's own row (PROTOCOL 1). Raises NotFound, Conflict `superseded`.
-    """
-    leases, ghosts = yard.store.run(lambda session: _renew(session, yard, caller, worker_id, beat))
-    for lease_id in ghosts:
-        end_ghost(yard, lease_id)
-    worker, now = yard.store.run(lambda session: _note_beat(session, yard, worker_id, beat))
-    with yard.store.read() as session:
-        work = has_work(session, yard, worker, now)
-    return HeartbeatAnswer(
-        leases=leases,
-        work=work,
-        drain=worker.drain_requested_at is not None,
-        reset_backoff=str(to_ms(worker.reset_requested_at)) if worker.reset_requested_at is not None else None,
-        slots=worker.slots,
-    )
-
-
 def bye(yard: Yard, caller: Caller, worker_id: str, word: Bye) -> None:
     """Take a worker's last word: state `gone`. The sweep takes its live leases at once, but for the spooled (R-05)."""
 
@@ -151,16 +128,15 @@ def mark_offline(yard: Yard, limit: int) -> int:
         for worker in silent:
             worker.offline_at = now
             session.add(worker)
-            record(
-                session,
-                worker,
-                "worker.offline",
-                now,
-                {"silent_seconds": int((now - worker.last_seen_at).total_seconds())},
-            )
+        events.record_all(session, [_went_offline(worker, now) for worker in silent], now=now)
         return len(silent)
 
     return yard.store.run(work)
+
+
+def _went_offline(worker: Worker, now: datetime) -> events.Recorded:
+    silent = int((now - worker.last_seen_at).total_seconds())
+    return of_worker(worker, "worker.offline", {"silent_seconds": silent})
 
 
 def _taken_in(yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime, set[int]]:
@@ -220,6 +196,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
     session.flush()
     live = leases_sql.live_of_worker(session, worker.id)
+    worker.holds = bool(live)
     return worker, now, live
 
 
@@ -244,63 +221,6 @@ def _settle_leases(yard: Yard, worker: Worker, before: set[int], held: Sequence[
     for lease_id in sorted(before - set(held)):
         end_silenced(yard, lease_id, reason="it was started again without it")
     return verdicts
-
-
-def _renew(
-    session: Session, yard: Yard, caller: Caller, worker_id: str, beat: Heartbeat
-) -> tuple[dict[int, LeaseVerdict], list[int]]:
-    worker = checked_worker(session, caller, worker_id, beat.boot_id, lock=False)
-    live = leases_sql.live_of_worker(session, worker_id)
-    listed = set(beat.leases)
-    locked = locks.leases(session, live | listed, worker_id=worker_id)
-    # Asked again under the locks: a hello that came between has settled these leases, or will after this commit.
-    session.refresh(worker)
-    checked_worker(session, caller, worker_id, beat.boot_id, lock=False)
-    now = yard.store.now(session)
-    until = told(worker, yard.timing).lease_end(now)
-    renewed = leases_sql.renew_if_held(session, listed & set(locked), now=now, until=until)
-    verdicts = {
-        i: LeaseVerdict.RENEWED if i in renewed else verdict(LeaseState(locked[i].state) if i in locked else None)
-        for i in listed
-    }
-    still = {i for i in listed if i in locked and locked[i].state in LIVE}
-    leases_sql.mark_unstarted(session, still & set(beat.unstarted), unstarted=True)
-    leases_sql.mark_unstarted(session, still - set(beat.unstarted), unstarted=False)
-    return verdicts, _ghosts(session, worker, [locked[i] for i in sorted(live - listed) if i in locked])
-
-
-def _ghosts(session: Session, worker: Worker, unlisted: Sequence[Lease]) -> list[int]:
-    """Count the beats that did not list a lease, and name those missed twice running (PROTOCOL 2).
-
-    Only a beat begun after the grant counts, and beats come one after the other: one that follows the beat which was
-    answered after the grant did begin later.
-    """
-    found: list[int] = []
-    for lease in unlisted:
-        if lease.state != LeaseState.HELD or worker.last_beat_at is None or lease.granted_at >= worker.last_beat_at:
-            continue
-        lease.missed_beats += 1
-        session.add(lease)
-        if lease.missed_beats >= GHOST_BEATS and lease.id is not None:
-            found.append(lease.id)
-    return found
-
-
-def _note_beat(session: Session, yard: Yard, worker_id: str, beat: Heartbeat) -> tuple[Worker, datetime]:
-    worker = locks.worker(session, worker_id)
-    if worker is None or worker.boot_id != beat.boot_id:
-        raise Conflict("this worker was started again; this process is superseded", code="superseded")
-    now = yard.store.now(session)
-    note_seen(session, worker, beat.phase, beat.current_invocations, now)
-    worker.activity = beat.activity
-    if beat.sample is not None:
-        worker.sample = beat.sample.model_dump(mode="json")
-    if beat.runtimes is not None:
-        worker.runtimes = _dump(beat.runtimes)
-    worker.slots = pool_slots(session.get(Pool, worker.pool), otherwise=worker.slots)
-    worker.last_beat_at = now
-    session.add(worker)
-    return worker, now
 
 
 def _dump(runtimes: Sequence[RuntimeInfo]) -> list[dict[str, object]]:

@@ -143,8 +143,9 @@ class _Template:
         held = f"CASE WHEN t.number < {LEASES_A_BATCH} THEN 'leased' ELSE 'queued' END"
         job = {"batch_id": "'b' || n.n", "state": held, "done_rows": "''"}
         self._insert(Job, size.batches, f"t.batch_id = '{self._batch}' AND t.kind = 'shard'", job)
-        worker = {"id": "'w' || n.n", "name": "'w' || n.n", "install_id": "'i' || n.n"}
-        count = size.batches * WORKERS_A_BATCH + size.idle
+        busy = size.batches * WORKERS_A_BATCH
+        worker = {"id": "'w' || n.n", "name": "'w' || n.n", "install_id": "'i' || n.n", "holds": f"n.n < {busy}"}
+        count = busy + size.idle
         self._insert(Worker, count, f"t.id = '{self._worker}'", worker)
         place = f"substr(j.batch_id, 2)::int * {LEASES_A_BATCH} + j.number"
         lease = {"job_id": "j.id", "batch_id": "j.batch_id", "worker_id": f"'w' || (({place}) / {LEASES_A_WORKER})"}

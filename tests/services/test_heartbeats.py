@@ -3,13 +3,15 @@
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import event
 
 from app.db.tables import Pool
 from app.domain.errors import Refusal
 from app.domain.workers import Phase
-from app.schemas.workers import Hello
-from app.services import workers
+from app.schemas.workers import Heartbeat, HeartbeatAnswer, Hello
+from app.services import heartbeats, workers
 from app.services.context import Caller, Yard
+from app.services.heartbeats import Beat
 from tests.yards import (
     Machine,
     assert_sound,
@@ -304,3 +306,64 @@ def set_rungs(yard: Yard, **rungs: float) -> None:
 def seconds_left(yard: Yard, lease_id: int) -> float:
     found = lease(yard, lease_id)
     return (found.expires_at - found.renewed_at).total_seconds()
+
+
+def beat_of(one: Machine, *listed: int, boot_id: str | None = None) -> Beat:
+    return Beat(one.caller, one.id, Heartbeat(boot_id=boot_id or one.boot_id, phase=Phase.READY, leases=list(listed)))
+
+
+def test_beats_taken_together_are_each_answered_for_their_own_leases(yard: Yard) -> None:
+    validated(yard, rows=8)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    (mine,), (yours,) = grants_of(one, 1), grants_of(two, 1)
+    later(yard, 10)
+    answers = heartbeats.heartbeats(yard, [beat_of(one, mine, yours), beat_of(two, yours, 4711)])
+    assert {name: answer.leases for name, answer in answers.items() if isinstance(answer, HeartbeatAnswer)} == {
+        one.id: {mine: "renewed", yours: "stale"},
+        two.id: {yours: "renewed", 4711: "stale"},
+    }
+    assert lease(yard, mine).expires_at == lease(yard, yours).expires_at
+
+
+def test_a_beat_that_is_refused_costs_the_others_nothing(yard: Yard) -> None:
+    validated(yard, rows=4)
+    one, old = machine(yard, "one"), machine(yard, "old")
+    (mine,) = grants_of(one, 1)
+    stranger = Beat(one.caller, "wrk_none", Heartbeat(boot_id="b"))
+    seen = worker(yard, old.id).last_seen_at
+    later(yard, 10)
+    answers = heartbeats.heartbeats(yard, [beat_of(old, boot_id="other"), stranger, beat_of(one, mine)])
+    assert [getattr(answers[name], "code", None) for name in (old.id, "wrk_none")] == ["superseded", "no_worker"]
+    answer = answers[one.id]
+    assert isinstance(answer, HeartbeatAnswer)
+    assert answer.leases == {mine: "renewed"}
+    assert worker(yard, old.id).last_seen_at == seen
+
+
+def test_beats_taken_together_find_each_its_ghosts_and_its_pools_rungs(yard: Yard) -> None:
+    validated(yard, rows=8)
+    with yard.store.begin() as session:
+        pool = session.get_one(Pool, "gpu")
+        pool.timing = {"renew_seconds": 5.0, "grace_seconds": 20.0, "toleration_seconds": 60.0}
+        session.add(pool)
+    short = machine(yard, "short")
+    with yard.store.begin() as session:
+        pool = session.get_one(Pool, "gpu")
+        pool.timing = {}
+        session.add(pool)
+    long = machine(yard, "long")
+    (ghost,), (mine,) = grants_of(short, 1), grants_of(long, 1)
+    for _ in range(3):
+        later(yard, 5)
+        heartbeats.heartbeats(yard, [beat_of(short), beat_of(long, mine)])
+    assert states(yard, ghost, mine) == ["released", "held"]
+    kept = lease(yard, mine)
+    assert (kept.expires_at - kept.renewed_at).total_seconds() == 300
+
+
+def test_however_many_beats_are_two_transactions(yard: Yard) -> None:
+    crew = [machine(yard, f"worker-{n}") for n in range(8)]
+    commits: list[object] = []
+    event.listen(yard.store.engine, "commit", commits.append)
+    heartbeats.heartbeats(yard, [beat_of(one) for one in crew])
+    assert len(commits) == 2
