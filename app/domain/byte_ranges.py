@@ -1,6 +1,7 @@
-"""Byte ranges of HTTP (RFC 9110, 14): which part of a content a caller asked for."""
+"""Byte ranges: which part of a content a caller asked for (RFC 9110, 14), and which parts lie side by side."""
 
 import re
+from collections.abc import Iterable, Iterator
 
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII | re.IGNORECASE)
 
@@ -30,3 +31,18 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     if start >= size:
         raise Unsatisfiable
     return start, end
+
+
+def neighbours(ranges: Iterable[tuple[int, int]], most: int) -> Iterator[list[tuple[int, int]]]:
+    """Put ranges (start, end exclusive) that follow each other without a gap together, in the order given.
+
+    Each list spans at most `most` bytes, unless a single range is longer.
+    """
+    run: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if run and (start != run[-1][1] or end - run[0][0] > most):
+            yield run
+            run = []
+        run.append((start, end))
+    if run:
+        yield run

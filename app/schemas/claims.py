@@ -44,6 +44,7 @@ class Grant(Wire):
 
     `parameters` are what some of its rows ask for that not every runtime takes; with none no row needs a look.
     `row_by_row`: one row at a time, each named by a `RowStart` before it starts and handed in before the next.
+    `content`: the text of that range where it is short, so that nobody has to fetch it; None: to be fetched.
     """
 
     lease_id: LeaseId
@@ -57,6 +58,7 @@ class Grant(Wire):
     rejected: list[RejectedRow] = Field(default_factory=list)
     parameters: list[str] = Field(default_factory=list)
     row_by_row: bool = False
+    content: str | None = None
 
 
 class BatchBrief(Wire):

@@ -4,12 +4,18 @@ from collections.abc import Sequence
 
 from sqlmodel import Session
 
+from app.blobs.store import BlobError
 from app.db import batches as batches_sql
+from app.db.inputs import input_blob
 from app.db.tables import Batch, Job, Lease
 from app.domain.eligibility import No, Requirement
 from app.schemas.claims import BatchBrief, ClaimAnswer, Grant, RejectedRow
+from app.services.context import Yard
 from app.services.eligibility import requirements
 from app.services.first_rows import rows_first
+
+CONTENT_BYTES = 128 * 1024
+"""So much of the input goes with a claim's answer at most: for a small batch the way to its rows is the longest."""
 
 
 def answer_again(session: Session, leases: Sequence[Lease]) -> ClaimAnswer:
@@ -50,6 +56,30 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
         for lease, job in pairs
     ]
     return ClaimAnswer(batch=brief, grants=grants, work=work)
+
+
+def with_rows(yard: Yard, found: ClaimAnswer) -> ClaimAnswer:
+    """Put the text of granted shards beside them, while it is short; the rest is fetched by their worker.
+
+    After the commit, because no blob is read inside a transaction (PROTOCOL 5). Content that cannot be read now, or is
+    no text, is left out: who then asks for it is told why.
+    """
+    if found.batch is None or not found.grants or found.grants[0].end - found.grants[0].start > CONTENT_BYTES:
+        return found
+    with yard.store.read() as session:
+        key = input_blob(session, found.batch.id)
+    grants: list[Grant] = []
+    left = CONTENT_BYTES
+    try:
+        for grant in found.grants:
+            left -= grant.end - grant.start
+            if left < 0:
+                break
+            text = yard.blobs.read(key, grant.start, grant.end).decode()
+            grants.append(grant.model_copy(update={"content": text}))
+    except (BlobError, UnicodeDecodeError):
+        return found
+    return found.model_copy(update={"grants": [*grants, *found.grants[len(grants) :]]})
 
 
 def _asked(need: Requirement | None) -> list[str]:

@@ -26,7 +26,7 @@ from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import ClaimAnswer, ClaimRequest
 from app.services import cautious, pulls
 from app.services.cautious import Standing
-from app.services.claim_answers import answer, answer_again
+from app.services.claim_answers import answer, answer_again, with_rows
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, servable_keys, told, worker_view
 from app.services.moves import move_job
@@ -58,7 +58,7 @@ def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
     except _BatchEnded:
         # No loop: the batch that ended is no candidate of the next claim.
         return ClaimAnswer(no=No.NOTHING, work=True)
-    return answered
+    return with_rows(yard, answered)
 
 
 def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:

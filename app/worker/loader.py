@@ -1,8 +1,10 @@
 """From a granted shard to rows in the queue: fetch its bytes, leave out what is done, answer what is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from app.client.errors import Refused, TryLater
+from app.domain.byte_ranges import neighbours
 from app.domain.outputs import output_line
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
 from app.schemas.claims import BatchBrief
@@ -12,22 +14,46 @@ from app.worker.parameters import asking
 from app.worker.rows import RefusedRow, read_rows
 from app.worker.shard import Finished, Shard
 
+FETCH_BYTES = 1024 * 1024
+"""Neighbouring shards are fetched together up to here: each call costs the API three transactions."""
 
-def load(kit: Kit, batch: BatchBrief, shard: Shard, queue: Callable[[Shard, list[Row]], None]) -> None:
-    """Fill the queue with the rows of `shard` that are still to run.
+
+def runs(shards: Iterable[Shard]) -> Iterator[list[Shard]]:
+    """Put shards together whose bytes come by one call: those that brought theirs, and those that lie side by side."""
+    shards = list(shards)
+    if brought := [shard for shard in shards if shard.grant.content is not None]:
+        yield brought
+    to_fetch = [shard for shard in shards if shard.grant.content is None]
+    rest = iter(to_fetch)
+    for ranges in neighbours([(shard.grant.start, shard.grant.end) for shard in to_fetch], FETCH_BYTES):
+        yield list(islice(rest, len(ranges)))
+
+
+def fetch(kit: Kit, batch: BatchBrief, run: Sequence[Shard]) -> list[tuple[Shard, bytes]]:
+    """Give each shard of a run (`runs`) with its bytes; nothing when they cannot be had.
 
     An input that cannot be had is no fault of the shard: it leaves, and somebody else tries. An input that is not
-    there, or is another than the grant says, is a failure. Raises Dismissed.
+    there is a failure. Raises Dismissed.
     """
-    grant = shard.grant
+    if run[0].grant.content is not None:
+        return [(shard, (shard.grant.content or "").encode()) for shard in run]
+    start, end = run[0].grant.start, run[-1].grant.end
     try:
-        content = kit.plane.download(batch.input_path, grant.start, grant.end)
+        content = kit.plane.download(batch.input_path, start, end)
     except TryLater as error:
-        shard.leave(f"the input cannot be read now: {error}")
-        return
+        for shard in run:
+            shard.leave(f"the input cannot be read now: {error}")
+        return []
     except Refused as error:
-        shard.fail(RowErrorCode.INTERNAL_ERROR, f"the input cannot be read: {error}")
-        return
+        for shard in run:
+            shard.fail(RowErrorCode.INTERNAL_ERROR, f"the input cannot be read: {error}")
+        return []
+    return [(shard, content[shard.grant.start - start : shard.grant.end - start]) for shard in run]
+
+
+def fill(batch: BatchBrief, shard: Shard, content: bytes, queue: Callable[[Shard, list[Row]], None]) -> None:
+    """Fill the queue with the rows of `shard` that are still to run. Another input than the grant says is a failure."""
+    grant = shard.grant
     rejected = {row.row: RowError(row.code, row.message) for row in grant.rejected}
     rows = list(
         read_rows([content], first_row=grant.first_row, endpoint=batch.endpoint, offset=grant.start, rejected=rejected)

@@ -166,17 +166,30 @@ class Share:
         return shards
 
     def _load(self, shards: list[Shard]) -> None:
-        for shard in shards:
+        for run in loader.runs(shards):
             try:
-                loader.load(self._kit, self.batch, shard, self._queue)
+                found = loader.fetch(self._kit, self.batch, run)
             except Dismissed as error:
                 self._kit.on_dismissed(error)
                 return
-            except Exception as error:
-                log.exception("shard.not_loaded", lease_id=shard.lease_id)
-                shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-            if shard.grant.row_by_row:
-                self._row_by_row.run(shard)  # it came alone, and claims bring nothing until it has ended
+            except Exception as error:  # noqa: BLE001 - whatever it is, it costs these shards and not the share
+                self._not_loaded(run, error)
+                continue
+            for shard, content in found:
+                self._fill(shard, content)
+
+    def _not_loaded(self, shards: list[Shard], error: Exception) -> None:
+        log.error("shard.not_loaded", leases=[shard.lease_id for shard in shards], exc_info=error)
+        for shard in shards:
+            shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+    def _fill(self, shard: Shard, content: bytes) -> None:
+        try:
+            loader.fill(self.batch, shard, content, self._queue)
+        except Exception as error:  # noqa: BLE001 - the same
+            self._not_loaded([shard], error)
+        if shard.grant.row_by_row:
+            self._row_by_row.run(shard)  # it came alone, and claims bring nothing until it has ended
 
     def _queue(self, shard: Shard, rows: list[Row]) -> None:
         self._queue_now(shard, self._parked.sort_out(shard, rows))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.byte_ranges import Unsatisfiable, parse_range
+from app.domain.byte_ranges import Unsatisfiable, neighbours, parse_range
 
 SIZE = 100
 
@@ -47,3 +47,20 @@ def test_no_header_hurts(header: str, size: int) -> None:
     except Unsatisfiable:
         return
     assert found is None or 0 <= found[0] < found[1] <= size
+
+
+@pytest.mark.parametrize(
+    ("ranges", "found"),
+    [
+        ([], []),
+        ([(0, 4), (4, 9), (9, 10)], [[(0, 4), (4, 9), (9, 10)]]),
+        ([(0, 4), (5, 9)], [[(0, 4)], [(5, 9)]]),
+        ([(5, 9), (0, 5)], [[(5, 9)], [(0, 5)]]),
+        ([(0, 6), (6, 11), (11, 12)], [[(0, 6)], [(6, 11), (11, 12)]]),
+        ([(0, 50), (50, 51)], [[(0, 50)], [(50, 51)]]),
+    ],
+)
+def test_ranges_side_by_side_come_together_up_to_a_bound(
+    ranges: list[tuple[int, int]], found: list[list[tuple[int, int]]]
+) -> None:
+    assert list(neighbours(ranges, 10)) == found

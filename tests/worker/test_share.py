@@ -338,3 +338,29 @@ def test_shards_of_a_runtime_that_died_go_to_another_worker(
     runtime.let_all()
     plane.wait(lambda: plane.states() == {1: "released"})
     assert plane.stored == {}
+
+
+def test_shards_that_lie_side_by_side_are_fetched_by_one_call(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.give_batch(list(rows(12)))
+    runtime.let_all()
+    start_agent(max_concurrent_prompts=12)
+    finish(plane)
+    assert len(plane.leases) == 3
+    (call,) = plane.called("content")
+    assert call.headers["range"] == f"bytes=0-{len(plane.input) - 1}"
+
+
+def test_shards_that_bring_their_rows_are_not_fetched(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.give_batch(list(rows(12)))
+    for shard in list(plane.shards)[:2]:
+        shard["content"] = plane.input[shard["start"] : shard["end"]].decode()
+    third = plane.shards[2]
+    runtime.let_all()
+    start_agent(max_concurrent_prompts=12)
+    finish(plane)
+    (call,) = plane.called("content")
+    assert call.headers["range"] == f"bytes={third['start']}-{third['end'] - 1}"
