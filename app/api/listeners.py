@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from app.domain.errors import TryLater
 from app.domain.polls import AGAIN_SECONDS, Told
 from app.services import polls
-from app.services.context import Bells, Yard
+from app.services.context import BatchRing, Bells, ControlRing, Yard
 from app.services.polls import News, PoolNews
 
 LOOK_SECONDS = 1.0
@@ -70,6 +70,17 @@ class Listeners:
         self._of_pool: dict[str, dict[str, Listener]] = {}
 
     # --- Bells, from any thread
+
+    @property
+    def heard(self) -> bool:
+        """Whether somebody publishes."""
+        return self._bells.heard
+
+    def publish(self, ring: BatchRing | ControlRing) -> None:
+        """Publish what a committed transaction has noted, and tell who waits for such work."""
+        self._bells.publish(ring)
+        if isinstance(ring, BatchRing):
+            self.ring()
 
     def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Ring a pool for a batch."""

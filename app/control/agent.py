@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from app.control.beats import Beats
 from app.control.place import Place
-from app.control.work import Work, WorkBell
+from app.control.work import BatchWork, Work, WorkBell
 from app.services.context import Yard
 from app.services.control import claim_control, claim_delivery
 from app.sweeps.sweeper import Sweeper
@@ -34,7 +34,7 @@ class ControlAgent:
         )
         self._bells = [WorkBell(threads), WorkBell(DELIVERY_THREADS)]
         batches, deliveries = self._bells
-        self._work = [Work(yard, self._beats, batches, self._stopping, claim_control) for _ in range(threads)]
+        self._work = [BatchWork(yard, self._beats, batches, self._stopping, claim_control) for _ in range(threads)]
         # Of their own: a server that lets webhooks wait must keep no batch waiting.
         self._work += [
             Work(yard, self._beats, deliveries, self._stopping, claim_delivery) for _ in range(DELIVERY_THREADS)

@@ -9,6 +9,7 @@ from uuid import uuid4
 import structlog
 
 from app.control.beats import Beats
+from app.db.jobs import DueControl
 from app.services import control
 from app.services.context import Yard
 from app.services.control import ControlGrant
@@ -84,4 +85,28 @@ class Work:
                 seconds = time.monotonic() - began
                 self._yard.counters.control_work.labels(grant.verb.value, outcome).observe(seconds)
                 log.info("%s of %s %s after %.2f s", grant.verb.value, grant.batch_id, outcome, seconds)
+        return True
+
+
+class BatchWork(Work):
+    """A batch's own control work: a small input is validated at once, everything else under a lease of its own."""
+
+    def _one(self) -> bool:
+        worker_id = self._beats.worker_id
+        work = control.due(self._yard) if worker_id is not None else None
+        if worker_id is None or work is None:
+            return False
+        return (control.is_small(work) and self._validated_at_once(worker_id, work)) or super()._one()
+
+    def _validated_at_once(self, worker_id: str, work: DueControl) -> bool:
+        began = time.monotonic()
+        try:
+            if not control.validate_at_once(self._yard, worker_id, work, uuid4().hex):
+                return False
+        except Exception as error:  # noqa: BLE001 - it comes again under a lease, and there it is put off
+            log.warning("%s is validated under a lease of its own: %s", work.batch_id, error)
+            return False
+        seconds = time.monotonic() - began
+        self._yard.counters.control_work.labels(work.verb, "ended").observe(seconds)
+        log.info("%s of %s ended after %.2f s", work.verb, work.batch_id, seconds)
         return True

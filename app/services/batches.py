@@ -16,8 +16,8 @@ from app.domain.jobs import ControlVerb, JobKind
 from app.domain.windows import parse_window
 from app.schemas.batches import ENDPOINTS, BatchObject, NewBatch
 from app.schemas.listing import Listing
-from app.services import batch_views, ids
-from app.services.context import Caller, Yard
+from app.services import batch_views, ids, rings
+from app.services.context import Caller, ControlRing, Yard
 from app.services.own_batch import own_batch
 
 RETRY_WINDOW = timedelta(minutes=2)
@@ -39,25 +39,24 @@ def create(
     pool = wanted.pool if wanted.pool is not None else yard.default_pool
     digest = args_digest(wanted, pool=pool)
 
-    def work(session: Session) -> tuple[BatchObject, bool]:
+    def work(session: Session) -> tuple[BatchObject, Job | None]:
         exclusive.hold(session, _locks(caller, digest, idempotency_key))
         now = yard.store.now(session)
         batch = _made_before(session, caller, digest, now, retry_count=retry_count, idempotency_key=idempotency_key)
-        new = batch is None
+        validation = None
         if batch is None:
-            batch = _insert(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
+            batch = _new(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
             batch.drop_parameters = _drops(yard, wanted)
             batch.canary_rows = yard.canary_rows if wanted.canary_rows is None else wanted.canary_rows
             batch.args_digest = digest
             batch.idempotency_key = idempotency_key
             batch.retry_count = retry_count
-            session.add(batch)
-            session.flush()
-        return batch_views.show(session, yard, [batch], now)[0], new
+            validation = _insert(session, yard, caller, batch)
+        return batch_views.show(session, yard, [batch], now)[0], validation
 
-    shown, new = yard.store.run(work)
-    if new:
-        yard.bells.control(shown.id)
+    shown, validation = yard.store.run(work)
+    if validation is not None and validation.rung_at is not None:
+        yard.bells.publish(ControlRing(validation.id or 0, shown.id, validation.ring_no))
     return shown
 
 
@@ -149,7 +148,7 @@ def _made_before(
     return batch
 
 
-def _insert(
+def _new(
     session: Session, caller: Caller, wanted: NewBatch, *, pool: str, now: datetime, expires_at: datetime
 ) -> Batch:
     if pools.usable(session, pool, caller.org_id) is None:
@@ -164,7 +163,7 @@ def _insert(
         message = f"Invalid file purpose: {file.id} has the purpose {file.purpose!r}, a batch reads one of 'batch'."
         raise BadRequest(message, code="invalid_file_purpose", param="input_file_id")
     expiry = wanted.output_expires_after
-    batch = Batch(
+    return Batch(
         id=ids.new("batch_"),
         org_id=caller.org_id,
         endpoint=wanted.endpoint,
@@ -180,14 +179,27 @@ def _insert(
         expires_at=expires_at,
         token_id=caller.token_id,
     )
+
+
+def _insert(session: Session, yard: Yard, caller: Caller, batch: Batch) -> Job:
+    """Store a new batch with the control work that validates it, noted as rung where somebody publishes."""
     session.add(batch)
     session.flush()
-    session.add(Job(kind=JobKind.CONTROL, verb=ControlVerb.VALIDATE, batch_id=batch.id, created_at=now))
-    data = {"pool": pool, "endpoint": wanted.endpoint}
+    job = Job(kind=JobKind.CONTROL, verb=ControlVerb.VALIDATE, batch_id=batch.id, created_at=batch.created_at)
+    if yard.bells.heard:
+        rings.note_control(job, now=batch.created_at)
+    session.add(job)
+    session.flush()
     events.record(
-        session, now=now, type="batch.created", subject=batch.id, actor=caller.actor, org_id=batch.org_id, data=data
+        session,
+        now=batch.created_at,
+        type="batch.created",
+        subject=batch.id,
+        actor=caller.actor,
+        org_id=batch.org_id,
+        data={"pool": batch.pool, "endpoint": batch.endpoint},
     )
-    return batch
+    return job
 
 
 def _note_seen(yard: Yard, caller: Caller, batches: Sequence[Batch]) -> None:

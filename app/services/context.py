@@ -24,11 +24,37 @@ IMPLIED: Mapping[str, frozenset[str]] = {
 and a key for metrics nothing but the page of metrics."""
 
 
+@dataclass(frozen=True, slots=True)
+class BatchRing:
+    """Messages to publish on a pool's queue: noted as rung by a transaction that was committed."""
+
+    pool: str
+    batch_id: str
+    ring_no: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRing:
+    """A message to publish on the control queue, noted likewise."""
+
+    job_id: int
+    batch_id: str
+    ring_no: int
+
+
 class Bells(Protocol):
     """Where services ring, after their commit. Never raises and never waits: a lost bell delays a job, no more.
 
     What was rung within `quiet_seconds` is not rung again.
     """
+
+    @property
+    def heard(self) -> bool:
+        """Whether somebody publishes: a transaction may then note its own ring and have it published."""
+
+    def publish(self, ring: BatchRing | ControlRing) -> None:
+        """Publish what a transaction has noted as rung. It is not noted again."""
 
     def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Say that a batch has shards to claim."""
@@ -42,6 +68,11 @@ class Bells(Protocol):
 
 class Silence:
     """Bells for a process without a broker: the sweeps ring later."""
+
+    heard = False
+
+    def publish(self, ring: BatchRing | ControlRing) -> None:
+        """Publish nothing."""
 
     def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         """Ring nothing."""

@@ -1,28 +1,33 @@
 """Control work is work: validating, finalizing and telling webhooks are jobs, leased like any other (PROTOCOL 6).
 
 A control worker has a worker row with transport `control`; it claims, renews and reports by these functions in process.
+A small input is read first and leased then: its lease begins and ends in the transaction that stores what was found.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlmodel import Session
 
 from app.db import events, locks
 from app.db import jobs as jobs_sql
 from app.db import webhooks as webhooks_sql
+from app.db.jobs import DueControl
 from app.db.tables import Batch, Job, Lease
 from app.domain.jobs import UNCOUNTED, ControlVerb, JobState, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.services import deliveries, finalizing, validating
-from app.services.context import Yard
+from app.services.context import BatchRing, Yard
 from app.services.endings import Ending, end_leases
 from app.services.leases import ring_after
 from app.services.moves import move_job
 
 QUEUE = "control"
+SMALL_BYTES = 64 * 1024
+"""An input of so many bytes is read in a few milliseconds: a lease for that time would cost as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,45 @@ _PERFORM: Mapping[ControlVerb, Callable[[Yard, int, str], Batch | None]] = {
     ControlVerb.FINALIZE: finalizing.finalize,
     ControlVerb.DELIVER: deliveries.deliver,
 }
+_Take = Callable[[Session, datetime], Job | None]
+"""Locks a job that is due, or gives None."""
+
+
+def due(yard: Yard) -> DueControl | None:
+    """Give the oldest piece of a batch's own control work that is due, without locking it; None when there is none."""
+    with yard.store.read() as session:
+        return jobs_sql.due_control(session, yard.store.now(session))
+
+
+def is_small(work: DueControl) -> bool:
+    """Tell whether `validate_at_once` is the way for a piece of control work."""
+    return work.verb == ControlVerb.VALIDATE and work.input_bytes <= SMALL_BYTES
+
+
+def validate_at_once(yard: Yard, worker_id: str, work: DueControl, request_id: str) -> bool:
+    """Validate a batch whose input is small, in one transaction that leases the work, stores its end and notes a ring.
+
+    The input is read before, without a lease: reading changes nothing, and of two that read it one stores what it
+    found. False when another was quicker, or the batch was told to end. Raises BlobError when it cannot be read now.
+    """
+    judged = validating.read(yard, work.batch_id)
+
+    def conclude(session: Session) -> tuple[Batch | None, BatchRing | None]:
+        now = yard.store.now(session)
+        take = partial(jobs_sql.take_control, job_id=work.job_id)
+        leased = _lease(session, yard, worker_id, request_id, now, take)
+        if leased is None:
+            return None, None
+        # What is written only now, at once, would otherwise be written at each step on the way.
+        with session.no_autoflush:
+            return leased[2], validating.conclude(session, yard, *leased, judged, now)
+
+    batch, ring = yard.store.run(conclude)
+    if ring is not None:
+        yard.bells.publish(ring)
+    else:
+        ring_after(yard, batch, work.batch_id)
+    return batch is not None
 
 
 def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant | None:
@@ -52,48 +96,56 @@ def claim_delivery(yard: Yard, worker_id: str, request_id: str) -> ControlGrant 
     return _claim(yard, worker_id, request_id, webhooks_sql.take_delivery)
 
 
-def _claim(
-    yard: Yard, worker_id: str, request_id: str, take: Callable[[Session, datetime], Job | None]
-) -> ControlGrant | None:
+def _claim(yard: Yard, worker_id: str, request_id: str, take: _Take) -> ControlGrant | None:
     def work(session: Session) -> ControlGrant | None:
-        worker = locks.worker(session, worker_id)
-        now = yard.store.now(session)
-        job = take(session, now)
-        if worker is None or job is None or job.id is None:
+        leased = _lease(session, yard, worker_id, request_id, yard.store.now(session), take)
+        if leased is None:
             return None
-        verb = ControlVerb(job.verb)
-        batch = locks.batch(session, job.batch_id)
-        if batch is None:
-            raise LookupError(f"job {job.id} of no batch")
-        if verb not in UNCOUNTED and batch.outcome is not None:
-            return None  # told to end between the two locks: whoever told it cancels the job
-        lease = Lease(
-            job_id=job.id,
-            batch_id=job.batch_id,
-            worker_id=worker_id,
-            claim_request=request_id,
-            granted_at=now,
-            renewed_at=now,
-            expires_at=yard.timing.lease_end(now),
-        )
-        move_job(session, job, JobState.LEASED, now=now)
-        session.add(lease)
-        if verb not in UNCOUNTED:
-            batch.live += 1
-            session.add(batch)
-        session.flush()
-        events.record(
-            session,
-            now=now,
-            type="lease.granted",
-            subject=job.endpoint_id or job.batch_id,
-            actor=f"worker:{worker_id}",
-            org_id=batch.org_id,
-            data={"leases": [lease.id], "jobs": [job.id], "worker": worker.name, "verb": verb.value},
-        )
-        return ControlGrant(lease.id or 0, job.id, verb, job.batch_id)
+        lease, job, batch = leased
+        return ControlGrant(lease.id or 0, job.id or 0, ControlVerb(job.verb), batch.id)
 
     return yard.store.run(work)
+
+
+def _lease(
+    session: Session, yard: Yard, worker_id: str, request_id: str, now: datetime, take: _Take
+) -> tuple[Lease, Job, Batch] | None:
+    """Lease the piece of control work that `take` locks; gives what is locked then."""
+    worker = locks.worker(session, worker_id)
+    job = take(session, now)
+    if worker is None or job is None or job.id is None:
+        return None
+    verb = ControlVerb(job.verb)
+    batch = locks.batch(session, job.batch_id)
+    if batch is None:
+        raise LookupError(f"job {job.id} of no batch")
+    if verb not in UNCOUNTED and batch.outcome is not None:
+        return None  # told to end between the two locks: whoever told it cancels the job
+    lease = Lease(
+        job_id=job.id,
+        batch_id=job.batch_id,
+        worker_id=worker_id,
+        claim_request=request_id,
+        granted_at=now,
+        renewed_at=now,
+        expires_at=yard.timing.lease_end(now),
+    )
+    session.add(lease)
+    session.flush()  # for its id, before there is anything else to write
+    move_job(session, job, JobState.LEASED, now=now)
+    if verb not in UNCOUNTED:
+        batch.live += 1
+        session.add(batch)
+    events.record(
+        session,
+        now=now,
+        type="lease.granted",
+        subject=job.endpoint_id or job.batch_id,
+        actor=f"worker:{worker_id}",
+        org_id=batch.org_id,
+        data={"leases": [lease.id], "jobs": [job.id], "worker": worker.name, "verb": verb.value},
+    )
+    return lease, job, batch
 
 
 def perform(yard: Yard, grant: ControlGrant) -> None:

@@ -24,7 +24,7 @@ from app.db import dispatch as dispatch_sql
 from app.db.store import DatabaseUnavailable
 from app.domain import metrics
 from app.services import rings
-from app.services.context import Yard
+from app.services.context import BatchRing, ControlRing, Yard
 from app.services.counters import Counters
 from config.celeryconfig import PUBLISHER_SOCKET_SECONDS, transport_options
 from config.metrics import family
@@ -59,6 +59,8 @@ class _Bell:
 
 class Ringer(Collector):
     """Implements app.services.context.Bells over a Celery app of an entry point; knows how the broker is."""
+
+    heard = True
 
     def __init__(self, celery: Celery) -> None:
         self._celery = celery
@@ -99,6 +101,10 @@ class Ringer(Collector):
         """Ring the workers that hold leases of a batch which is to stop."""
         self._put(_Bell(self._ring_stop, batch_id, 0))
 
+    def publish(self, ring: BatchRing | ControlRing) -> None:
+        """Publish what a committed transaction has noted."""
+        self._put(_Bell(lambda _yard, _batch_id, _quiet: self._publish(ring), ring.batch_id, 0))
+
     def _put(self, bell: _Bell) -> None:
         try:
             self._bells.put_nowait(bell)
@@ -128,14 +134,21 @@ class Ringer(Collector):
 
     def _ring_batch(self, yard: Yard, batch_id: str, quiet_seconds: float) -> None:
         ring = rings.ring_batch(yard, batch_id, quiet_seconds=quiet_seconds)
-        if ring is None:
-            return
-        for number in range(ring.times):
-            self._send("run_batch", batch_id, pool_queue(ring.pool), f"{batch_id}:{ring.ring_no}.{number}")
+        if ring is not None:
+            self._publish(ring)
 
     def _ring_control(self, yard: Yard, batch_id: str, quiet_seconds: float) -> None:
         for ring in rings.ring_control(yard, batch_id, quiet_seconds=quiet_seconds):
-            self._send("run_control", f"job_{ring.job_id}", CONTROL, f"{batch_id}:job{ring.job_id}:{ring.ring_no}")
+            self._publish(ring)
+
+    def _publish(self, ring: BatchRing | ControlRing) -> None:
+        if isinstance(ring, ControlRing):
+            name = f"{ring.batch_id}:job{ring.job_id}:{ring.ring_no}"
+            self._send("run_control", f"job_{ring.job_id}", CONTROL, name)
+            return
+        for number in range(ring.times):
+            name = f"{ring.batch_id}:{ring.ring_no}.{number}"
+            self._send("run_batch", ring.batch_id, pool_queue(ring.pool), name)
 
     def _ring_stop(self, yard: Yard, batch_id: str, _quiet_seconds: float) -> None:
         with yard.store.read() as session:

@@ -50,19 +50,35 @@ def silenced(lease: Lease) -> LeaseEnd:
 def end_leases(
     session: Session, endings: Sequence[Ending], *, now: datetime, limits: Limits, max_losses: int | None, actor: str
 ) -> Batch | None:
-    """End live leases of one batch and give the batch as it then stands; None when `endings` is empty.
+    """Lock jobs and batch of live leases of one batch, and end them (`end_locked`); None when `endings` is empty."""
+    if not endings:
+        return None
+    held = locks.jobs(session, [ending.lease.job_id for ending in endings])
+    batch = locks.batch(session, endings[0].lease.batch_id)
+    if batch is None:
+        raise LookupError(f"batch {endings[0].lease.batch_id} of a live lease is gone")
+    end_locked(session, endings, held, batch, now=now, limits=limits, max_losses=max_losses, actor=actor)
+    return batch
+
+
+def end_locked(
+    session: Session,
+    endings: Sequence[Ending],
+    held: Mapping[int, Job],
+    batch: Batch,
+    *,
+    now: datetime,
+    limits: Limits,
+    max_losses: int | None,
+    actor: str,
+) -> None:
+    """End live leases of one batch, whose jobs and batch are locked.
 
     `max_losses` is the pool's own bound, None for the service's. Jobs go back to the queue or end
     (app.domain.jobs.after_lease), the batch's counters follow, and it moves on when its last open job has ended.
     """
-    if not endings:
-        return None
-    by_id = locks.jobs(session, [ending.lease.job_id for ending in endings])
-    batch = locks.batch(session, endings[0].lease.batch_id)
-    if batch is None:
-        raise LookupError(f"batch {endings[0].lease.batch_id} of a live lease is gone")
     for ending in endings:
-        job = by_id[ending.lease.job_id]
+        job = held[ending.lease.job_id]
         if job.state != JobState.LEASED:
             raise ForbiddenMove(f"job {job.id} of a live lease is {job.state}")
         losses_bound = (max_losses or limits.max_losses) if job.kind != JobKind.CONTROL else None
@@ -84,7 +100,6 @@ def end_leases(
             batch.live -= 1
             batch.open_jobs -= verdict.state in jobs.ENDED
     settle(session, batch, now=now, actor=actor)
-    return batch
 
 
 def _attempts_bound(job: Job, limits: Limits) -> int | None:

@@ -1,10 +1,10 @@
 """Deciding what to ring: note it in the database first, publish after the commit (PROTOCOL 6).
 
-Only a window is rung, as many messages as workers can start, so the broker stays small and order stays in SQL.
+Only a window is rung, as many messages as workers can start, so the broker stays small and order stays in SQL. Where a
+transaction makes the work itself it notes the ring with it: one commit less on the way of every batch.
 """
 
-from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
@@ -13,7 +13,8 @@ from app.db import claims as claims_sql
 from app.db import dispatch as dispatch_sql
 from app.db import jobs as jobs_sql
 from app.db.idle import idle_workers
-from app.services.context import Yard
+from app.db.tables import Batch, Job
+from app.services.context import BatchRing, ControlRing, Yard
 
 AGAIN_SECONDS = 5
 """While a worker is free a batch is rung again after so long."""
@@ -23,25 +24,6 @@ BURST_SECONDS = 0.2
 """Events of one batch within so long ring once."""
 WINDOW = 16
 """Messages of one batch, and batches of one pool, that a single pass rings at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRing:
-    """Messages to publish on a pool's queue."""
-
-    pool: str
-    batch_id: str
-    ring_no: int
-    times: int
-
-
-@dataclass(frozen=True, slots=True)
-class ControlRing:
-    """A message to publish on the control queue."""
-
-    job_id: int
-    batch_id: str
-    ring_no: int
 
 
 def ring_batch(yard: Yard, batch_id: str, *, quiet_seconds: float = BURST_SECONDS) -> BatchRing | None:
@@ -58,8 +40,7 @@ def ring_batch(yard: Yard, batch_id: str, *, quiet_seconds: float = BURST_SECOND
         if rung is None:
             return None
         pool, ring_no = rung
-        free = idle_workers(session, pool, seen_after=now - yard.timing.grace, limit=WINDOW)
-        return BatchRing(pool, batch_id, ring_no, times=max(1, min(queued, len(free))))
+        return BatchRing(pool, batch_id, ring_no, times=_times(session, yard, pool, queued, now))
 
     return yard.store.run(work)
 
@@ -75,6 +56,23 @@ def ring_control(yard: Yard, batch_id: str, *, quiet_seconds: float = BURST_SECO
         return [ControlRing(job_id, batch_id, ring_no) for job_id, ring_no in rung]
 
     return yard.store.run(work)
+
+
+def note_control(job: Job, *, now: datetime) -> None:
+    """Note a ring on control work that the caller's transaction makes: nobody else can have rung for it."""
+    job.rung_at, job.ring_no = now, job.ring_no + 1
+
+
+def note_batch(session: Session, yard: Yard, batch: Batch, *, shards: int, now: datetime) -> BatchRing:
+    """Note a ring on a locked batch that the caller's transaction gives its first shards."""
+    batch.rung_at, batch.ring_no = now, batch.ring_no + 1
+    session.add(batch)
+    return BatchRing(batch.pool, batch.id, batch.ring_no, times=_times(session, yard, batch.pool, shards, now))
+
+
+def _times(session: Session, yard: Yard, pool: str, shards: int, now: datetime) -> int:
+    free = idle_workers(session, pool, seen_after=now - yard.timing.grace, limit=WINDOW)
+    return max(1, min(shards, len(free)))
 
 
 def unheard(yard: Yard, limit: int) -> tuple[list[tuple[str, float]], list[str]]:

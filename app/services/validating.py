@@ -4,6 +4,7 @@ Models and parameters are decided here, for the whole batch (app.services.judgin
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlmodel import Session
@@ -12,7 +13,7 @@ from app.db import batches as batches_sql
 from app.db import locks
 from app.db import workers as workers_sql
 from app.db.inputs import input_blob
-from app.db.tables import Batch, Job, Worker
+from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import BatchState
 from app.domain.eligibility import Serving, undecided
 from app.domain.inputs import InputLimits, InputReport, Shard
@@ -20,20 +21,52 @@ from app.domain.inputs import validate as validate_input
 from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.workers import WorkerState
-from app.services.context import Limits, Yard
+from app.services import rings
+from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
-from app.services.endings import Ending, end_leases
+from app.services.endings import Ending, end_locked
 from app.services.judging import Question, Refusals, capped, entry, judge, requirement
 from app.services.moves import move, stopping
 
 CHUNK = 1024 * 1024
 
 
-def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
-    """Validate under a control lease; None when the lease was lost meanwhile.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What reading a batch's input has found. Nothing of it is stored."""
 
+    report: InputReport
+    refusals: Refusals
+
+
+def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
+    """Validate under a control lease, and ring for the shards.
+
+    Gives the batch when something else is to be rung for; None when not, or when the lease was lost meanwhile.
     Raises BlobError when the input cannot be read now.
     """
+    judged = read(yard, batch_id)
+
+    def work(session: Session) -> tuple[Batch | None, BatchRing | None]:
+        lease = locks.leases(session, [lease_id]).get(lease_id)
+        if lease is None or lease.state not in LIVE:
+            return None, None
+        now = yard.store.now(session)
+        job = locks.jobs(session, [lease.job_id])[lease.job_id]
+        batch = locks.batch(session, lease.batch_id)
+        if batch is None:
+            raise LookupError(f"there is no batch {lease.batch_id}")
+        return batch, conclude(session, yard, lease, job, batch, judged, now)
+
+    batch, ring = yard.store.run(work)
+    if ring is None:
+        return batch
+    yard.bells.publish(ring)
+    return None
+
+
+def read(yard: Yard, batch_id: str) -> Judged:
+    """Read and judge a batch's input. Raises BlobError when it cannot be read now."""
     with yard.store.read() as session:
         batch = batches_sql.by_id(session, batch_id)
         if batch is None:
@@ -48,8 +81,32 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
 
     limits = _input_limits(yard.limits)
     report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
-    refusals = _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks))
-    return yard.store.run(lambda session: _conclude(session, yard, lease_id, report, refusals))
+    return Judged(report, _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks)))
+
+
+def conclude(
+    session: Session, yard: Yard, lease: Lease, job: Job, batch: Batch, judged: Judged, now: datetime
+) -> BatchRing | None:
+    """Store what was found and end the lease; it, its job and its batch are locked. Gives a ring that is noted."""
+    report, refusals = judged.report, judged.refusals
+    actor = f"worker:{lease.worker_id}"
+    ring = None
+    if stopping(batch):
+        pass  # it ends without having been valid or invalid: no shards, no errors (PROTOCOL 5)
+    elif refusals.count:
+        batch.errors, batch.error_count = list(refusals.entries), refusals.count
+        move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
+    else:
+        _plan(session, batch, report)
+        for shard in report.shards:
+            session.add(_job(batch, shard, now=now))
+        data = {"rows": batch.total, "shards": batch.shards}
+        move(session, batch, BatchState.VALIDATED, now=now, actor=actor, data=data)
+        ring = rings.note_batch(session, yard, batch, shards=batch.shards, now=now) if yard.bells.heard else None
+    done = Ending(lease, LeaseEnd.DONE)
+    held = {lease.job_id: job}
+    end_locked(session, [done], held, batch, now=now, limits=yard.limits, max_losses=None, actor=actor)
+    return ring
 
 
 def _pool(workers: Sequence[Worker]) -> Sequence[Collection[Serving]]:
@@ -74,33 +131,6 @@ def _judge_lines(report: InputReport) -> Refusals | None:
         return None
     errors = [entry(error.code.value, error.message, error.param, error.line) for error in report.errors]
     return capped(errors, report.error_count)
-
-
-def _conclude(session: Session, yard: Yard, lease_id: int, report: InputReport, refusals: Refusals) -> Batch | None:
-    lease = locks.leases(session, [lease_id]).get(lease_id)
-    if lease is None or lease.state not in LIVE:
-        return None
-    now = yard.store.now(session)
-    actor = f"worker:{lease.worker_id}"
-    locks.jobs(session, [lease.job_id])
-    batch = locks.batch(session, lease.batch_id)
-    if batch is None:
-        raise LookupError(f"there is no batch {lease.batch_id}")
-    if stopping(batch):
-        pass  # it ends without having been valid or invalid: no shards, no errors (PROTOCOL 5)
-    elif refusals.count:
-        batch.errors, batch.error_count = list(refusals.entries), refusals.count
-        move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
-    else:
-        _plan(session, batch, report)
-        for shard in report.shards:
-            session.add(_job(batch, shard, now=now))
-        data = {"rows": batch.total, "shards": batch.shards}
-        move(session, batch, BatchState.VALIDATED, now=now, actor=actor, data=data)
-    session.flush()
-    return end_leases(
-        session, [Ending(lease, LeaseEnd.DONE)], now=now, limits=yard.limits, max_losses=None, actor=actor
-    )
 
 
 def _plan(session: Session, batch: Batch, report: InputReport) -> None:

@@ -17,7 +17,7 @@ from app.db.tables import Batch, Blob
 from app.domain.errors import BadRequest
 from app.schemas.batches import NewBatch
 from app.services import batches, beginnings, files, tokens
-from app.services.context import Caller, Yard
+from app.services.context import BatchRing, Caller, ControlRing, Yard
 from app.services.files import Upload
 from tests.databases import Databases
 
@@ -28,8 +28,13 @@ BOUND = 20.0
 class Bells:
     """Remembers what was rung."""
 
+    heard = True
+
     def __init__(self) -> None:
         self.control_rung: list[str] = []
+
+    def publish(self, ring: BatchRing | ControlRing) -> None:
+        self.control_rung.append(ring.batch_id)
 
     def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None: ...
 

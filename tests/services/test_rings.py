@@ -4,10 +4,10 @@ from dataclasses import dataclass, field, replace
 
 from app.domain.jobs import ControlVerb
 from app.services import rings
-from app.services.context import Yard
+from app.services.context import BatchRing, ControlRing, Yard
 from app.sweeps import requeue
 from tests.interleaving import doing, held
-from tests.yards import cancel, control_job, created, later, machine, validated
+from tests.yards import Controller, cancel, control_job, created, later, machine, validated
 
 
 @dataclass
@@ -15,6 +15,11 @@ class Bells:
     """Bells that note what was asked of them."""
 
     rung: list[tuple[str, str, float]] = field(default_factory=list)
+    published: list[BatchRing | ControlRing] = field(default_factory=list)
+    heard: bool = True
+
+    def publish(self, ring: BatchRing | ControlRing) -> None:
+        self.published.append(ring)
 
     def batch(self, batch_id: str, *, quiet_seconds: float = 0.2) -> None:
         self.rung.append(("batch", batch_id, quiet_seconds))
@@ -124,6 +129,37 @@ def test_lost_bells_of_control_work_are_rung_again(yard: Yard) -> None:
     later(yard, 6)
     assert requeue.run_once(ringing, 100)["control"] == 1
     assert rung == [("control", batch_id, 5)]
+
+
+def test_a_new_batch_and_its_shards_are_noted_as_rung_by_the_transactions_that_make_them(yard: Yard) -> None:
+    bells = Bells()
+    ringing = replace(yard, bells=bells)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    assert one.claim().no == two.claim().no == "nothing"
+    batch_id = created(ringing, rows=12)
+    job = control_job(yard, batch_id, ControlVerb.VALIDATE)
+    assert job is not None
+    assert bells.published == [ControlRing(job.id or 0, batch_id, 1)]
+    assert rings.ring_control(yard, batch_id, quiet_seconds=60) == []
+    Controller(ringing).works()
+    assert bells.published[1:] == [BatchRing("gpu", batch_id, ring_no=1, times=2)]
+    assert rings.ring_batch(yard, batch_id, quiet_seconds=60) is None
+    assert bells.rung == []
+
+
+def test_where_nobody_publishes_nothing_is_noted_as_rung(yard: Yard) -> None:
+    batch_id = created(yard)
+    assert len(rings.ring_control(yard, batch_id)) == 1
+    Controller(yard).works()
+    assert rings.ring_batch(yard, batch_id) is not None
+
+
+def test_a_batch_that_failed_is_rung_for_to_nobody(yard: Yard) -> None:
+    bells = Bells()
+    created(replace(yard, bells=bells), content=b"{")
+    bells.published.clear()
+    Controller(replace(yard, bells=bells)).works()
+    assert (bells.published, bells.rung) == ([], [])
 
 
 def test_a_message_says_which_job_and_which_ring(yard: Yard) -> None:
