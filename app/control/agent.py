@@ -34,7 +34,9 @@ class ControlAgent:
         )
         self._bells = [WorkBell(threads), WorkBell(DELIVERY_THREADS)]
         batches, deliveries = self._bells
-        self._work = [BatchWork(yard, self._beats, batches, self._stopping, claim_control) for _ in range(threads)]
+        self._work: list[Work] = [
+            BatchWork(yard, self._beats, batches, self._stopping, claim_control) for _ in range(threads)
+        ]
         # Of their own: a server that lets webhooks wait must keep no batch waiting.
         self._work += [
             Work(yard, self._beats, deliveries, self._stopping, claim_delivery) for _ in range(DELIVERY_THREADS)

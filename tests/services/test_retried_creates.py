@@ -73,6 +73,14 @@ def count(yard: Yard) -> int:
         return len(session.exec(select(Batch)).all())
 
 
+def inserted(session: Session, yard: Yard, caller: Caller, wanted: NewBatch) -> Batch:
+    """A batch as `create` makes it, in a transaction that goes on."""
+    now = yard.store.now(session)
+    batch = batches._new(session, caller, wanted, pool="gpu", now=now, expires_at=now + timedelta(days=1))
+    batches._insert(session, yard, caller, batch)
+    return batch
+
+
 def test_the_first_try_and_its_retry_at_once_make_one_batch(yard: Yard, caller: Caller, wanted: NewBatch) -> None:
     """The original holds the lock and has not committed; the retry overtakes it, and waits."""
     holding, go = threading.Event(), threading.Event()
@@ -83,14 +91,7 @@ def test_the_first_try_and_its_retry_at_once_make_one_batch(yard: Yard, caller: 
             exclusive.hold(session, [f"create:{caller.token_id}:{digest}"])
             holding.set()
             assert go.wait(BOUND)
-            batch = batches._insert(
-                session,
-                caller,
-                wanted,
-                pool="gpu",
-                now=yard.store.now(session),
-                expires_at=yard.store.now(session) + timedelta(days=1),
-            )
+            batch = inserted(session, yard, caller, wanted)
             batch.args_digest = digest
             return batch.id
 
@@ -226,8 +227,7 @@ def test_a_file_that_is_deleted_while_a_batch_is_made_keeps_its_content(
     """The batch is there and not committed; the delete waits for it, and then sees it."""
     with ThreadPoolExecutor(1) as threads:
         with yard.store.begin() as session:
-            now = yard.store.now(session)
-            batches._insert(session, caller, wanted, pool="gpu", now=now, expires_at=now + timedelta(days=1))
+            inserted(session, yard, caller, wanted)
             deleted = threads.submit(files.delete, yard, caller, wanted.input_file_id)
             with pytest.raises(TimeoutError):
                 deleted.result(timeout=0.3)

@@ -154,12 +154,12 @@ def test_where_nobody_publishes_nothing_is_noted_as_rung(yard: Yard) -> None:
     assert rings.ring_batch(yard, batch_id) is not None
 
 
-def test_a_batch_that_failed_is_rung_for_to_nobody(yard: Yard) -> None:
+def test_a_pool_is_not_rung_for_a_batch_that_failed(yard: Yard) -> None:
     bells = Bells()
-    created(replace(yard, bells=bells), content=b"{")
+    batch_id = created(replace(yard, bells=bells), content=b"{")
     bells.published.clear()
     Controller(replace(yard, bells=bells)).works()
-    assert (bells.published, bells.rung) == ([], [])
+    assert (bells.published, bells.rung) == ([], [("control", batch_id, 0.2)])  # whoever waits for its end is told
 
 
 def test_a_message_says_which_job_and_which_ring(yard: Yard) -> None:

@@ -67,6 +67,16 @@ def test_lines_that_are_wrong_fail_the_batch(yard: Yard) -> None:
     assert_sound(yard)
 
 
+def test_whoever_waits_for_the_end_of_a_batch_that_failed_is_told(yard: Yard) -> None:
+    bells = Bells()
+    ringing = replace(yard, bells=bells)
+    one = Controller(ringing).hello()
+    batch_id = created(ringing, content=b"{")
+    bells.published.clear()
+    assert at_once(ringing, one)
+    assert (bells.published, bells.rung) == ([], [("control", batch_id, 0.2)])
+
+
 def test_of_two_that_read_it_one_stores(yard: Yard) -> None:
     one, two = Controller(yard, "one").hello(), Controller(yard, "two").hello()
     batch_id = created(yard)
