@@ -35,6 +35,20 @@ def check(promtool: str) -> str:
     return subprocess.run([promtool, "check", "rules", str(RULES)], check=True, capture_output=True, text=True).stdout
 
 
+def check_configuration(promtool: str, path: Path) -> str:
+    """What promtool says of a server's configuration; the files it names need not be there."""
+    asked = [promtool, "check", "config", "--syntax-only", str(path)]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+
+
+def check_queries(promtool: str, folder: Path, queries: Sequence[str]) -> str:
+    """What promtool says of queries, each as the expression of a rule."""
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
+    path = folder / "queries.yml"
+    path.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    return subprocess.run([promtool, "check", "rules", str(path)], check=True, capture_output=True, text=True).stdout
+
+
 def wrong(promtool: str, folder: Path, history: Sequence[Held], fired: set[str]) -> str:
     """Evaluate the rules at the end of the history; gives what promtool has against `fired`, or nothing."""
     minutes = sum(held.minutes for held in history)

@@ -1,5 +1,6 @@
 """Every alert rule fires in the trouble that it is for, seen on a running yard, and no other one does."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from app.blobs.local import LocalBlobs
 from app.local.broker import local_broker
 from app.services import dispatch
 from app.services import metrics as reading
-from tests.alerts.promtool import Held, check, wrong
+from tests.alerts.promtool import RULES, Held, check, check_configuration, check_queries, wrong
 from tests.alerts.scenes import NOBODY_ANSWERS, SCENES, Scene, Stage, until
 from tests.databases import Databases
 from tests.migrated import migrate
@@ -48,6 +49,20 @@ def stage(
 
 def test_the_rules_are_ones(tool: str) -> None:
     assert "SUCCESS" in check(tool)
+
+
+def test_the_configuration_to_begin_with_is_one(tool: str) -> None:
+    assert "SUCCESS" in check_configuration(tool, RULES.with_name("prometheus.yml"))
+
+
+def test_the_queries_of_the_dashboard_are_ones(tool: str, tmp_path: Path) -> None:
+    panels = json.loads((RULES.parents[1] / "grafana/gpuyard.json").read_text())["panels"]
+    queries = [
+        target["expr"].replace("$__rate_interval", "5m").replace("$pool", ".*")
+        for panel in panels
+        for target in panel.get("targets", [])
+    ]
+    assert f"SUCCESS: {len(queries)} rules found" in check_queries(tool, tmp_path, queries)
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)

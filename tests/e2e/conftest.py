@@ -16,7 +16,7 @@ for chatty in ("httpx", "httpx2"):  # figures are logged, and a line a request w
 @pytest.fixture(scope="session")
 def shared_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """A yard on SQLite with Flower and two workers on the default pool, for tests that break nothing of it."""
-    with Yard(tmp_path_factory.mktemp("shared-yard")) as yard:
+    with Yard(tmp_path_factory.mktemp("shared-yard"), metrics_port=0) as yard:
         yard.start("--flower")
         yard.worker("one")
         yard.worker("two")
