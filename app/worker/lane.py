@@ -186,7 +186,10 @@ class Lane:
         # The trace once a batch: a defect that meets a million rows must not fill the disk.
         log.error(
             "row.failed",
+            # Said here, for the thread that hears of a row's end works for many.
+            batch_id=self._batch_id,
             lease_id=unit.shard.lease_id,
+            job_id=unit.shard.grant.job_id,
             row=unit.row.number,
             why=text[:500],
             exc_info=None if self._traced else error,
