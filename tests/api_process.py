@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.served import ADMIN_KEY
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 30.0
+SECONDS = 90.0
 _RUNNING = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
 
 

@@ -42,19 +42,20 @@ def check_url(url: str, allowed: Sequence[Network]) -> str:
     """Give a URL in its one spelling. Raises ValueError, saying why webhooks cannot be sent there."""
     try:
         parsed = httpx.URL(url)
+        host = parsed.host
     except (httpx.InvalidURL, UnicodeError) as error:
         raise ValueError(f"it is no URL: {error}") from None
     if parsed.scheme != "https" and not (parsed.scheme == "http" and allowed):
         raise ValueError("it has to begin with https://")
-    if not parsed.host:
+    if not host:
         raise ValueError("it names no host")
     if parsed.userinfo or parsed.fragment:
         raise ValueError("it must hold no user, password or fragment")
     if len(str(parsed)) > MAX_URL:
         raise ValueError(f"it has more than {MAX_URL} characters")
-    address = _literal(parsed.host)
+    address = _literal(host)
     if address is not None and not may_reach(address, allowed):
-        raise ValueError(_why(parsed.host, [address]))
+        raise ValueError(_why(host, [address]))
     return str(parsed)
 
 

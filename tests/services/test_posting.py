@@ -152,6 +152,7 @@ def test_a_closed_port_and_a_name_that_is_none_say_so() -> None:
         ("https://hooks.example.org/\x00", "no URL"),
         ("https://hooks.example.org/\ud800", "no URL"),
         ("https://[::1", "no URL"),
+        ("https://xn--a/", "no URL"),
     ],
 )
 def test_a_url_that_webhooks_cannot_be_sent_to_is_refused_with_the_reason(url: str, why: str) -> None:

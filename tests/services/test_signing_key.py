@@ -29,6 +29,15 @@ def test_two_that_make_it_at_once_have_one_key(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["webhooks.key"]
 
 
+def test_who_comes_second_takes_the_key_that_is_there(tmp_path: Path) -> None:
+    """Another process has made it between the look and the write."""
+    path = tmp_path / "webhooks.key"
+    signing_key._make(path)
+    first = path.read_bytes()
+    signing_key._make(path)
+    assert path.read_bytes() == first
+
+
 def test_a_key_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "webhooks.key"
     path.write_bytes(b"short")
