@@ -58,6 +58,11 @@ class Run:
     not_met: list[Fault] = field(default_factory=list)
 
 
+def _thaw(pid: int) -> None:
+    with suppress(ProcessLookupError):  # another fault has ended it meanwhile
+        os.kill(pid, signal.SIGCONT)
+
+
 class DidNotEnd(AssertionError):
     """The batch has not ended within its bound, or not everything ran again."""
 
@@ -151,7 +156,7 @@ class Chaos:
             met.over_at = met.at
         elif kind is Kind.PAUSE:
             os.kill(pid, signal.SIGSTOP)
-            self._in(met.fault.pause_seconds, lambda: self._over(met, lambda: os.kill(pid, signal.SIGCONT)))
+            self._in(met.fault.pause_seconds, lambda: self._over(met, lambda: _thaw(pid)))
         else:
             os.kill(pid, signal.SIGKILL if kind is Kind.KILL else signal.SIGTERM)
             self._settle(met, lambda: self._is_back(part, pid))

