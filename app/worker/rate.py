@@ -29,6 +29,11 @@ class RateMeter:
                 while self._buckets[0][0] <= bucket - BUCKETS:
                     self._buckets.popleft()
 
+    @property
+    def is_young(self) -> bool:
+        """Whether less than it looks back has passed: what it tells still grows."""
+        return self._clock() - self._started < BUCKETS * BUCKET_SECONDS
+
     def per_second(self) -> float:
         """Rows a second over the last two, or over the whole life when that is shorter."""
         now = self._clock()

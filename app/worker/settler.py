@@ -50,6 +50,7 @@ class Settler(Loop):
         self._give_up = False
         self._gave_up = False
         self._progress_at = time.monotonic()
+        self._left_over = False
         self._outbox: deque[tuple[handin.HandIn, Spooled | None]] = deque()
         self._reports: dict[int, Spooled | None] = {}
         self.period = kit.segment_seconds
@@ -92,7 +93,8 @@ class Settler(Loop):
                 self._drop([shard.lease_id], "the worker leaves")
             self.stop()
         more = any(not shard.is_empty and shard.is_settled for shard in left)
-        return 0.0 if more else self.period
+        # Else there would be one hand-in after the other: while one is under way, another shard often ends.
+        return 0.0 if more and (self._closing or self._left_over) else self.period
 
     # --- hand-ins
 
@@ -104,8 +106,10 @@ class Settler(Loop):
                 return
 
     def _gather_one(self) -> bool:
+        """Build one hand-in and spool it. Of more than it takes, the rest goes at once."""
         word = None if self._gave_up or self._outbox else self._canary.word
         built = handin.build(self._kit.worker_id, self._batch_id, self.shards(), word)
+        self._left_over = built is not None and built.line_bytes >= handin.MAX_BYTES // 2
         if built is not None:
             # In the outbox until it is settled: whatever goes wrong on the way, the same bytes go out again.
             item = self._spooled(SpoolKind.HAND_IN, built.body) if built.leases else None

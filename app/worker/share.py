@@ -31,6 +31,7 @@ from app.worker.units import Unit
 
 AHEAD_SECONDS = 2.0
 LOOK_SECONDS = 0.5
+YOUNG_LOOK_SECONDS = 0.05
 RUNTIME_DOWN = "its runtime is down"
 MAX_WAITING = 4096
 """Rows that wait for a broken runtime do not count as work in hand, up to here."""
@@ -209,8 +210,10 @@ class Share:
     def _claim_on(self) -> None:
         """Claim whenever half of what is wanted in hand is started, until the answer is no."""
         while self._claims_on:
-            wanted = max(self._kit.permits.limit, math.ceil(AHEAD_SECONDS * self._rate.per_second()))
-            self._rows.wait_low(wanted // 2, LOOK_SECONDS)
+            # A young rate grows: who waited half a second with the first one would run dry.
+            look = YOUNG_LOOK_SECONDS if self._rate.is_young else LOOK_SECONDS
+            self._rows.wait_low(self._wanted() // 2, look)
+            wanted = self._wanted()
             self._make_way()
             waiting = self._rows.ready + len(self._parked)
             if (waiting > wanted // 2 and not self._rows.is_shut) or not self._claims_on:
@@ -237,6 +240,10 @@ class Share:
             if claimed is None:
                 return
             self._take(claimed)
+
+    def _wanted(self) -> int:
+        """Say how many rows are to be in hand: two seconds' worth, and one for each permit at least."""
+        return max(self._kit.permits.limit, math.ceil(AHEAD_SECONDS * self._rate.per_second()))
 
     def _wait_until_started(self) -> None:
         while len(self._rows) or len(self._parked):
