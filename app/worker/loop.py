@@ -29,6 +29,11 @@ class Loop(ABC):
         """Begin with the first turn at once."""
         self._thread.start()
 
+    @property
+    def is_turning(self) -> bool:
+        """Whether it is this very loop that asks."""
+        return threading.current_thread() is self._thread
+
     def wake(self) -> None:
         """Have the next turn now, or right after the one under way."""
         self._awake.set()

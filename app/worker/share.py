@@ -69,7 +69,6 @@ class Share:
             with self._lock:
                 self._claims_on = False
             self._wait_until_started()
-            self._settler.wake()  # bring home what is there while the last rows run: the end has only these to wait for
             self._permit.all_started()
             self._kit.ring()
         finally:
@@ -261,7 +260,8 @@ class Share:
         """A shard is settled, or left: its rows are nobody's any more, and there may be something to bring home."""
         if not shard.is_open:
             self._forget(shard)
-            self._settler.wake()
+            if not self._settler.is_turning:  # it ended the shard itself, and hands in by the clock
+                self._settler.wake()
         elif shard.grant.row_by_row:
             self._settler.wake()
         elif not self._claims_on and all(other.is_settled for other in self._settler.shards()):

@@ -161,6 +161,34 @@ def test_the_rest_of_a_batch_is_left_to_others_while_two_seconds_are_in_hand(
     agent.on_signal()
 
 
+def test_a_shard_that_ends_while_another_is_handed_in_waits_for_the_clock(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    """Else one hand-in would follow the other: there is always a shard that has ended meanwhile (PROTOCOL 5)."""
+    plane.segment_seconds = 30.0
+    plane.give_batch(list(rows(20)), shard_rows=4)
+    answered = threading.Event()
+    plane.next("results", Hang(answered))
+    agent = start_agent(max_concurrent_prompts=8)
+    runtime.wait(lambda: len(runtime.running) == 8)
+    settler = agent._shares.all()[0]._settler
+
+    def settled() -> int:
+        return sum(shard.is_settled for shard in settler.shards())
+
+    runtime.let(*range(4))
+    plane.wait(lambda: settled() == 1)
+    settler.wake()  # as the clock would
+    plane.wait(lambda: plane.called("results"))
+    runtime.let(*range(4, 8))
+    plane.wait(lambda: settled() == 2)
+    answered.set()
+    plane.wait(lambda: "reported" in plane.states().values())
+    plane.never(lambda: len(plane.called("results")) > 1)
+    runtime.let_all()
+    finish(plane)
+
+
 def test_yield_ends_the_share_and_the_better_batch_comes_next(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
