@@ -4,13 +4,17 @@ from collections.abc import Collection
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from app.domain.leases import LIVE, LeaseState
 from app.domain.rowsets import RowSet
 from app.domain.workers import Phase, WorkerState
 from tests.race_floor import Floor, Hand, bits, chosen, pick
+from tests.race_rules import jump
 from tests.yards import lease, worker
+
+MOST_FROZEN = 2
+"""Processes before the current ones that may come back; there are no more, or most calls would be theirs."""
 
 
 class Workers(Floor):
@@ -20,6 +24,8 @@ class Workers(Floor):
     def claim(self, which: int, want: int, is_lost: bool) -> None:
         """An answer that is lost leaves a ghost: leases that their worker does not know of."""
         hand = self._hand(which)
+        if worker(self.yard, hand.machine.id).state != WorkerState.ACTIVE and self._is_current(hand) and want > 1:
+            hand = self._started_again(hand, list(hand.known))
         running = next((batch_id for batch_id, _ in hand.known.values()), None)
         hand.last_claim = f"claim-{which}-{len(hand.known)}-{hand.sent}"
         hand.sent += 1
@@ -145,10 +151,12 @@ class Workers(Floor):
         which=pick,
         mask=bits,
         unstarted=bits,
-        phase=st.sampled_from([Phase.READY, Phase.READY, Phase.DRAINING, Phase.SETUP]),
+        phase=st.sampled_from([*[Phase.READY] * 6, Phase.DRAINING, Phase.SETUP]),
+        after=st.sampled_from([0, 10, 100]),
     )
-    def beat(self, which: int, mask: int, unstarted: int, phase: Phase) -> None:
+    def beat(self, which: int, mask: int, unstarted: int, phase: Phase, after: int) -> None:
         hand = self._hand(which)
+        self.ledger.postponed(jump(self.yard, after))
         self._beats(hand, chosen(hand.known, mask), unstarted, phase)
 
     def _beats(self, hand: Hand, listed: list[int], unstarted: int, phase: Phase) -> None:
@@ -160,7 +168,7 @@ class Workers(Floor):
             assert answer.leases == {i: words.get(before[i].state, "stale") for i in listed}
             end = self.yard.timing.lease_end(self.ledger.now())
             for lease_id, then in before.items():
-                if then.worker_id == hand.machine.id:
+                if then.worker_id == hand.machine.id and then.state in LIVE:
                     self._was_beaten(then, lease(self.yard, lease_id), is_listed=lease_id in listed, end=end)
 
     def _was_beaten(self, before: Any, after: Any, *, is_listed: bool, end: Any) -> None:
@@ -194,12 +202,13 @@ class Workers(Floor):
                 hand.machine.release(*hand.known)
             hand.machine.bye()
 
-    @precondition(lambda self: len(self.hands) < 5)
     @rule(which=pick, held=bits)
     def restart(self, which: int, held: int) -> None:
-        """The same install, a new boot. The process before stays in the hands: it may be thawed later."""
         hand = self._hand(which)
-        kept = chosen(hand.known, held)
+        self._started_again(hand, chosen(hand.known, held))
+
+    def _started_again(self, hand: Hand, kept: list[int]) -> Hand:
+        """The same install, a new boot. The process before stays in the hands: it may be thawed later."""
         before = {i: found for i, found in self.ledger.live().items() if found.worker_id == hand.machine.id}
         again = Hand(hand.machine.restarted())
         self.ledger.may_renew(kept)
@@ -211,4 +220,8 @@ class Workers(Floor):
         again.known = {i: hand.known[i] for i in kept}
         again.sent = hand.sent + 1000
         self.hands.append(again)
+        frozen = [other for other in self.hands if not self._is_current(other)]
+        for other in frozen[:-MOST_FROZEN]:
+            self.hands.remove(other)
         self._beats(again, kept, 0, Phase.READY)
+        return again

@@ -32,7 +32,8 @@ from tests.yards import (
     shards,
 )
 
-MAX_BATCHES = 3
+MAX_BATCHES = 4
+then = st.sampled_from(["beats", "hands in", "finishes", "fails", "claims again"])
 
 
 class Races(Workers):
@@ -40,7 +41,7 @@ class Races(Workers):
 
     # --- users
 
-    @initialize(rows=st.integers(1, 9))
+    @initialize(rows=st.integers(5, 16))
     def begin(self, rows: int) -> None:
         self.hands = [Hand(machine(self.yard, f"worker-{n}", slots=5)) for n in range(2)]
         self.create(rows, is_bad=False, window="24h")
@@ -50,7 +51,7 @@ class Races(Workers):
 
     @precondition(lambda self: len(self.batches) < MAX_BATCHES)
     @rule(
-        rows=st.integers(1, 9),
+        rows=st.integers(1, 16),
         is_bad=st.sampled_from([False, False, False, True]),
         window=st.sampled_from(["1h", "24h"]),
     )
@@ -61,10 +62,13 @@ class Races(Workers):
         self.rows[batch_id] = rows
 
     @precondition(lambda self: self.batches)
-    @rule(which=pick)
-    def cancel(self, which: int) -> None:
+    @rule(which=pick, by=pick, then=then)
+    def cancel(self, which: int, by: int, then: str) -> None:
+        """And what a worker does that has not heard of it, or just has."""
         with suppress(Refusal):
             cancel(self.yard, self._batch(which))
+        self.ledger.look()
+        self._goes_on(by, which, then)
 
     # --- control workers
 
@@ -111,7 +115,7 @@ class Races(Workers):
     # --- time and sweeps
 
     @rule(
-        seconds=st.sampled_from([1, 5, 30, 61, 61, 301, 301, 3700, 86_500]),
+        seconds=st.sampled_from([1, 5, 30, 30, 61, 100, 301, 3700, 86_500]),
         is_heard=st.sampled_from([True, True, True, False]),
     )
     def time_passes(self, seconds: int, is_heard: bool) -> None:
@@ -132,22 +136,26 @@ class Races(Workers):
         assert ended <= due, "leases ended whose time was not over"
         assert len(ended) == min(limit, len(due))
 
-    @rule(which=pick, of=pick, says=st.sampled_from(["beats", "hands in", "finishes", "fails", "claims again"]))
-    def thaw(self, which: int, of: int, says: str) -> None:
+    @rule(which=pick, of=pick, then=then)
+    def thaw(self, which: int, of: int, then: str) -> None:
         """A process freezes past the end of its leases, others take over, and it goes on where it was."""
-        hand = self._hand(which)
         self.ledger.postponed(jump(self.yard, 301))
         self.sweep_leases(100)
         self.ledger.look()
-        if says == "beats":
+        self._goes_on(which, of, then)
+
+    def _goes_on(self, which: int, of: int, how: str) -> None:
+        hand = self._hand(which)
+        if how == "beats":
+            self.ledger.postponed(jump(self.yard, 3))
             self._beats(hand, list(hand.known), 0, Phase.READY)
-        elif says == "hands in":
+        elif how == "hands in":
             self.hand_in(which, of, 15, ends=True, failed=False)
-        elif says == "finishes":
+        elif how == "finishes":
             self.finish(which, of)
-        elif says == "fails":
+        elif how == "fails":
             self.fail(which, of)
-        else:
+        elif how == "claims again":
             self.claim_again(which)
 
     @rule(limit=st.sampled_from([1, 100]))
