@@ -16,6 +16,7 @@ from tests.race_ledger import Ledger
 from tests.race_rules import History
 from tests.yards import Controller, Machine, shards, worker
 
+MAX_BATCHES = 8
 MOSTLY = 6
 pick = st.integers(0, MOSTLY + 1)
 """Chooses one of however many there are."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import rule
 from app.domain.leases import LIVE, LeaseState
 from app.domain.rowsets import RowSet
 from app.domain.workers import Phase, WorkerState
-from tests.race_floor import Floor, Hand, bits, chosen, pick
+from tests.race_floor import MAX_BATCHES, MOSTLY, Floor, Hand, bits, chosen, pick
 from tests.race_rules import jump
 from tests.yards import lease, worker
 
@@ -19,6 +19,38 @@ MOST_FROZEN = 2
 
 class Workers(Floor):
     """The rules of workers."""
+
+    def create(self, rows: int, is_bad: bool, window: str) -> None:
+        """A user sends a batch."""
+        raise NotImplementedError
+
+    def do_all_duties(self) -> None:
+        """A control worker does what there is."""
+        raise NotImplementedError
+
+    def _live(self, hand: Hand) -> list[int]:
+        live = self.ledger.live()
+        return [lease_id for lease_id in hand.known if lease_id in live]
+
+    def _busy(self, which: int) -> Hand:
+        """A process that mostly holds a lease: whoever meets at one is what this is about."""
+        hand = self._hand(which)
+        if which >= MOSTLY or self._live(hand):
+            return hand
+        for _ in range(2):
+            self.claim(which, 4, is_lost=False)
+            self.ledger.look()
+            if self._live(self._hand(which)) or len(self.batches) >= MAX_BATCHES:
+                break
+            self.create(8, is_bad=False, window="24h")
+            self.do_all_duties()
+            self.ledger.look()
+        return self._hand(which)
+
+    def _lease_of(self, hand: Hand, of: int) -> int | None:
+        """One of those that it ever knew of, and mostly a live one."""
+        known = list(hand.known) if of >= MOSTLY else self._live(hand) or list(hand.known)
+        return known[of % len(known)] if known else None
 
     @rule(which=pick, want=st.sampled_from([1, 4, 20]), is_lost=st.sampled_from([False, False, False, True]))
     def claim(self, which: int, want: int, is_lost: bool) -> None:
@@ -58,10 +90,12 @@ class Workers(Floor):
     @rule(which=pick, of=pick, rows=bits, ends=st.booleans(), failed=st.sampled_from([False, False, True]))
     def hand_in(self, which: int, of: int, rows: int, ends: bool, failed: bool) -> None:
         """Any rows of a shard, done ones too, under any lease that the process ever knew."""
-        hand = self._hand(which)
-        if not hand.known:
-            return
-        lease_id, (batch_id, grant) = list(hand.known.items())[of % len(hand.known)]
+        hand = self._busy(which)
+        if (lease_id := self._lease_of(hand, of)) is not None:
+            self._hands_in(hand, lease_id, rows, ends=ends, failed=failed)
+
+    def _hands_in(self, hand: Hand, lease_id: int, rows: int, *, ends: bool, failed: bool) -> None:
+        batch_id, grant = hand.known[lease_id]
         sent = chosen(list(RowSet.span(grant.first_row, grant.rows)), rows or 15)
         before = lease(self.yard, lease_id)
         done = RowSet.parse(self._job(batch_id, grant.number).done_rows)
@@ -98,10 +132,12 @@ class Workers(Floor):
     @rule(which=pick, of=pick)
     def finish(self, which: int, of: int) -> None:
         """What most shards come to: all rows that were lacking, and the end."""
-        hand = self._hand(which)
-        if not hand.known:
-            return
-        lease_id, (batch_id, grant) = list(hand.known.items())[of % len(hand.known)]
+        hand = self._busy(which)
+        if (lease_id := self._lease_of(hand, of)) is not None:
+            self._finishes(hand, lease_id)
+
+    def _finishes(self, hand: Hand, lease_id: int) -> None:
+        batch_id, grant = hand.known[lease_id]
         was_live = lease(self.yard, lease_id).state in LIVE
         rest = list(
             RowSet.span(grant.first_row, grant.rows) - RowSet.parse(self._job(batch_id, grant.number).done_rows)
@@ -134,18 +170,19 @@ class Workers(Floor):
 
     @rule(which=pick, of=pick)
     def fail(self, which: int, of: int) -> None:
-        hand = self._hand(which)
-        if hand.known:
-            lease_id = list(hand.known)[of % len(hand.known)]
-            is_live = lease(self.yard, lease_id).state in LIVE
-            request = f"fail-{hand.machine.boot_id}-{hand.sent}"
-            hand.sent += 1
-            for _ in range(2):
-                assert hand.machine.fail(lease_id, request=request).leases == {
-                    lease_id: "ended" if is_live else "stale"
-                }
-            if is_live:
-                self.ledger.failed(lease_id)
+        hand = self._busy(which)
+        if (lease_id := self._lease_of(hand, of)) is not None:
+            self._fails(hand, lease_id)
+
+    def _fails(self, hand: Hand, lease_id: int) -> None:
+        is_live = lease(self.yard, lease_id).state in LIVE
+        request = f"fail-{hand.machine.boot_id}-{hand.sent}"
+        hand.sent += 1
+        for _ in range(2):
+            found = hand.machine.fail(lease_id, request=request).leases
+            assert found == {lease_id: "ended" if is_live else "stale"}
+        if is_live:
+            self.ledger.failed(lease_id)
 
     @rule(
         which=pick,
@@ -155,7 +192,7 @@ class Workers(Floor):
         after=st.sampled_from([0, 10, 100]),
     )
     def beat(self, which: int, mask: int, unstarted: int, phase: Phase, after: int) -> None:
-        hand = self._hand(which)
+        hand = self._busy(which)
         self.ledger.postponed(jump(self.yard, after))
         self._beats(hand, chosen(hand.known, mask), unstarted, phase)
 
@@ -204,7 +241,7 @@ class Workers(Floor):
 
     @rule(which=pick, held=bits)
     def restart(self, which: int, held: int) -> None:
-        hand = self._hand(which)
+        hand = self._busy(which)
         self._started_again(hand, chosen(hand.known, held))
 
     def _started_again(self, hand: Hand, kept: list[int]) -> Hand:

@@ -17,7 +17,7 @@ from app.schemas.workers import Heartbeat
 from app.services import control, heartbeats, presence
 from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue, retention
 from tests.interleaving import Crash, crashing
-from tests.race_floor import Hand, bits, chosen, pick
+from tests.race_floor import MAX_BATCHES, Hand, bits, chosen, pick
 from tests.race_rules import assert_contract, end_all, ended, jump
 from tests.race_workers import Workers
 from tests.yards import (
@@ -32,8 +32,9 @@ from tests.yards import (
     shards,
 )
 
-MAX_BATCHES = 4
-then = st.sampled_from(["beats", "hands in", "finishes", "fails", "claims again"])
+EVENTS = ("cancel", "time", "silence", "restart", "goodbye")
+ANSWERS = ("beats", "hands in", "finishes", "fails")
+meetings = st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(ANSWERS), st.booleans()), min_size=8, max_size=8)
 
 
 class Races(Workers):
@@ -41,13 +42,48 @@ class Races(Workers):
 
     # --- users
 
-    @initialize(rows=st.integers(5, 16))
-    def begin(self, rows: int) -> None:
+    @initialize(rows=st.integers(5, 16), meetings=meetings)
+    def begin(self, rows: int, meetings: list[tuple[str, str, bool]]) -> None:
         self.hands = [Hand(machine(self.yard, f"worker-{n}", slots=5)) for n in range(2)]
         self.create(rows, is_bad=False, window="24h")
         self.do_all_duties()
         for which in range(len(self.hands)):
             self.claim(which, 4, is_lost=False)
+        for event, answer, which in meetings:
+            self.all_is_sound()
+            self.meet(event, answer, int(which))
+
+    @rule(event=st.sampled_from(EVENTS), answer=st.sampled_from(ANSWERS), which=pick)
+    def meet(self, event: str, answer: str, which: int) -> None:
+        """Something happens to a lease, and the worker that holds it has not heard of it."""
+        hand = self._busy(which)
+        lease_id = self._lease_of(hand, 0)
+        if lease_id is None:
+            return
+        if event == "cancel":
+            with suppress(Refusal):
+                cancel(self.yard, hand.known[lease_id][0])
+        elif event == "restart" and self._is_current(hand):
+            self._started_again(hand, [])
+        elif event == "goodbye" and self._is_current(hand):
+            hand.machine.bye()
+            self.sweep_leases(100)
+        else:
+            self.ledger.postponed(jump(self.yard, 301 if event == "silence" else 100))
+            if event == "silence":
+                self.sweep_leases(100)
+        self.ledger.look()
+        self._answers(hand, lease_id, answer)
+
+    def _answers(self, hand: Hand, lease_id: int, how: str) -> None:
+        if how == "beats":
+            self._beats(hand, [lease_id], 0, Phase.READY)
+        elif how == "hands in":
+            self._hands_in(hand, lease_id, 15, ends=True, failed=False)
+        elif how == "finishes":
+            self._finishes(hand, lease_id)
+        else:
+            self._fails(hand, lease_id)
 
     @precondition(lambda self: len(self.batches) < MAX_BATCHES)
     @rule(
@@ -62,13 +98,10 @@ class Races(Workers):
         self.rows[batch_id] = rows
 
     @precondition(lambda self: self.batches)
-    @rule(which=pick, by=pick, then=then)
-    def cancel(self, which: int, by: int, then: str) -> None:
-        """And what a worker does that has not heard of it, or just has."""
+    @rule(which=pick)
+    def cancel(self, which: int) -> None:
         with suppress(Refusal):
             cancel(self.yard, self._batch(which))
-        self.ledger.look()
-        self._goes_on(by, which, then)
 
     # --- control workers
 
@@ -135,28 +168,6 @@ class Races(Workers):
         ended = live - self.ledger.live().keys()
         assert ended <= due, "leases ended whose time was not over"
         assert len(ended) == min(limit, len(due))
-
-    @rule(which=pick, of=pick, then=then)
-    def thaw(self, which: int, of: int, then: str) -> None:
-        """A process freezes past the end of its leases, others take over, and it goes on where it was."""
-        self.ledger.postponed(jump(self.yard, 301))
-        self.sweep_leases(100)
-        self.ledger.look()
-        self._goes_on(which, of, then)
-
-    def _goes_on(self, which: int, of: int, how: str) -> None:
-        hand = self._hand(which)
-        if how == "beats":
-            self.ledger.postponed(jump(self.yard, 3))
-            self._beats(hand, list(hand.known), 0, Phase.READY)
-        elif how == "hands in":
-            self.hand_in(which, of, 15, ends=True, failed=False)
-        elif how == "finishes":
-            self.finish(which, of)
-        elif how == "fails":
-            self.fail(which, of)
-        elif how == "claims again":
-            self.claim_again(which)
 
     @rule(limit=st.sampled_from([1, 100]))
     def sweep_batches(self, limit: int) -> None:

@@ -18,7 +18,7 @@ from tests.races import Races
 from tests.yards import new_yard
 
 RUNS = int(os.environ.get("GPUYARD_TEST_RACES", "0"))
-STEPS = 30
+STEPS = 20
 
 
 @pytest.mark.timeout(240 + RUNS * 5)
