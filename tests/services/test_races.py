@@ -18,7 +18,7 @@ from tests.races import Races
 from tests.yards import new_yard
 
 RUNS = int(os.environ.get("GPUYARD_TEST_RACES", "0"))
-STEPS = 20
+STEPS = 15
 
 
 @pytest.mark.timeout(240 + RUNS * 5)
@@ -36,7 +36,7 @@ def test_any_order_of_calls_keeps_every_promise(databases: Databases, tmp_path: 
     run_state_machine_as_test(
         lambda: Races(make_yard, close),
         settings=settings(
-            max_examples=RUNS or (10 if databases.kind == "sqlite" else 4),
+            max_examples=RUNS or (8 if databases.kind == "sqlite" else 2),
             stateful_step_count=STEPS,
             derandomize=not RUNS,
             database=None,
