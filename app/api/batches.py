@@ -6,9 +6,9 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
-from app.schemas.batches import BatchObject, NewBatch
+from app.schemas.batches import BatchObject, NewBatch, RowErrors
 from app.schemas.listing import Listing
-from app.services import batches, results, stops
+from app.services import batches, results, row_errors, stops
 
 router = APIRouter(route_class=GuardedRoute, tags=["batches"])
 
@@ -54,3 +54,9 @@ def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | N
     found = results.read(yard, caller, batch_id, after=after)
     headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
     return StreamingResponse(found.lines, headers=headers, media_type="application/jsonl")
+
+
+@router.get("/v1/batches/{batch_id}/errors")
+def read_errors(yard: TheYard, caller: TheCaller, batch_id: str) -> RowErrors:
+    """Count why rows failed, most frequent first: a look at some megabytes of them, also while the batch runs."""
+    return row_errors.top(yard, caller, batch_id)

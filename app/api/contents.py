@@ -27,7 +27,7 @@ def send(blobs: BlobStore, content: Content, request: Request) -> Response:
         "content-disposition": disposition(content.filename),
         "x-content-type-options": "nosniff",
     }
-    if etag in _tags(request.headers.get("if-none-match")):
+    if etag in entity_tags(request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     try:
         asked = parse_range(_range_header(request, etag), content.bytes)
@@ -52,14 +52,15 @@ def disposition(filename: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='', errors='replace')}"
 
 
+def entity_tags(header: str | None) -> set[str]:
+    """Read a list of entity tags, weak or not, as `If-None-Match` has them."""
+    return {tag.strip().removeprefix("W/") for tag in header.split(",")} if header else set()
+
+
 def _range_header(request: Request, etag: str) -> str | None:
     """Give the `Range`, unless `If-Range` says that the caller holds a part of something else."""
     held = request.headers.get("if-range")
     return request.headers.get("range") if held is None or held.strip() == etag else None
-
-
-def _tags(header: str | None) -> set[str]:
-    return {tag.strip().removeprefix("W/") for tag in header.split(",")} if header else set()
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

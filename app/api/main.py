@@ -20,6 +20,7 @@ from app.api import (
     health,
     metrics,
     models,
+    pages,
     polls,
     pools,
     tokens,
@@ -48,6 +49,7 @@ from config.settings import ServerSettings, load
 ROUTERS = (
     health.router,
     metrics.router,
+    pages.router,
     files.router,
     files.upload_router,
     batches.router,

@@ -34,3 +34,14 @@ def stored_after(session: Session, batch_id: str, after: int, limit: int) -> Seq
         .limit(limit)
     )
     return session.exec(query).all()
+
+
+def with_failures(session: Session, batch_id: str, limit: int) -> Sequence[Segment]:
+    """Read the batch's last segments that hold failed rows, newest first."""
+    query = (
+        select(Segment)
+        .where(col(Segment.batch_id) == batch_id, col(Segment.failed) > 0)
+        .order_by(col(Segment.id).desc())
+        .limit(limit)
+    )
+    return session.exec(query).all()

@@ -94,6 +94,14 @@ class TopError(Wire):
     message: str | None = None
 
 
+class RowErrors(Wire):
+    """Why rows failed, most frequent first. `rows` were looked at, of a large batch not all; `count` is of these."""
+
+    object: Literal["list"] = "list"
+    rows: int
+    data: list[TopError]
+
+
 class Live(Wire):
     """Rows finished and not handed in yet, as workers told last. For people: they may run again (R-32)."""
 

@@ -26,9 +26,12 @@ def call(http: httpx.Client, route: str) -> httpx.Response:
 
 
 def test_the_table_lists_exactly_the_routes_there_are(served_on_sqlite: Served) -> None:
-    hidden = {"HEAD /v1/files/{file_id}/content"} | {
-        f"POST /v1/{name}" for name in ("chat/completions", "completions", "embeddings", "responses")
-    }
+    page = {f"{method} {path}" for method in ("GET", "HEAD") for path in ("/", "/page/{name}")}
+    hidden = (
+        page
+        | {"HEAD /v1/files/{file_id}/content"}
+        | {f"POST /v1/{name}" for name in ("chat/completions", "completions", "embeddings", "responses")}
+    )
     listed = {route.replace(":path", "") for route in ACCESS}
     assert {f"{method} {path}" for method, path in routes(served_on_sqlite)} == listed - hidden
 
@@ -50,7 +53,7 @@ def test_each_scope_opens_its_routes_and_no_other(served_on_sqlite: Served) -> N
             assert status < 500, f"{scope} at {route}: {status}"
 
 
-def test_nothing_but_health_is_open(served_on_sqlite: Served) -> None:
+def test_nothing_but_health_and_the_page_is_open(served_on_sqlite: Served) -> None:
     for key in (None, "gk-wrong", ""):
         with served_on_sqlite.http(key) as http:
             answers = {route: call(http, route) for route in ACCESS}

@@ -1,0 +1,77 @@
+// The HTTP API. The key goes into the Authorization header of each call, and into nothing else.
+
+const STORED_AS = "gpuyard-key";
+
+export class ApiError extends Error {
+  /** `status` is 0 when the server was not reached; `message` is fit for people. */
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(STORED_AS),
+  set: (value) => sessionStorage.setItem(STORED_AS, value),
+  forget: () => sessionStorage.removeItem(STORED_AS),
+};
+
+export const get = async (path) => (await call("GET", path)).json();
+
+export const post = async (path, body = {}) => (await call("POST", path, JSON.stringify(body))).json();
+
+/** Fetch a file and hand it to the browser's downloads. A plain link could not carry the key. */
+export async function download(path, name) {
+  const url = URL.createObjectURL(await (await call("GET", path)).blob());
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** Upload an input file; `onProgress` hears the share that is sent. fetch() tells nothing of it, so XMLHttpRequest. */
+export function upload(file, onProgress) {
+  const form = new FormData();
+  form.append("purpose", "batch");
+  form.append("file", file, file.name.toWellFormed());
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", address("v1/files"));
+    request.setRequestHeader("authorization", `Bearer ${key.get()}`);
+    request.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
+    request.onerror = () => reject(unreached());
+    request.onload = () => {
+      if (request.status === 200) resolve(JSON.parse(request.responseText));
+      else reject(new ApiError(request.status, problemIn(request.responseText, request.status)));
+    };
+    request.send(form);
+  });
+}
+
+async function call(method, path, body) {
+  const headers = { authorization: `Bearer ${key.get()}` };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const options = { method, headers, body, cache: "no-store", credentials: "omit" };
+  let answer;
+  try {
+    answer = await fetch(address(path), options);
+  } catch {
+    throw unreached();
+  }
+  if (!answer.ok) throw new ApiError(answer.status, problemIn(await answer.text(), answer.status));
+  return answer;
+}
+
+// Below the page's own address, so that a proxy may serve all of it under a prefix.
+const address = (path) => new URL(path, document.baseURI);
+
+const unreached = () => new ApiError(0, "The server does not answer.");
+
+function problemIn(text, status) {
+  try {
+    return JSON.parse(text).error.message;
+  } catch {
+    return `The server answered ${status}.`;
+  }
+}
