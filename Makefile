@@ -27,7 +27,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm test-alerts lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm test-alerts test-page lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -65,6 +65,9 @@ test-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## the tests against a real vLLM on t
 
 test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Prometheus' own promtool (20 MB from Debian, once)
 	GPUYARD_TEST_PROMTOOL=$(abspath $(PROMETHEUS))/usr/bin/promtool $(BIN)/python -m pytest -m alerts tests/alerts
+
+test-page: $(VENV)/.dev ## the page for people in a real browser (Debian: apt-get install chromium chromium-driver)
+	$(BIN)/python -m pytest -m page tests/dashboard
 
 CHAOS_OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(DATABASE),--database $(DATABASE)) $(if $(TIMES),--times $(TIMES))
 

@@ -37,21 +37,22 @@ function takeDrops(zone) {
 
 async function sendAll(files, sent) {
   const bar = byId("upload");
+  const outcomes = [];
+  bar.hidden = false;
   for (const file of files) {
-    say(`Sending ${file.name}`);
-    bar.hidden = false;
+    say([...outcomes, `Sending ${file.name}`]);
     bar.value = 0;
     try {
       const batch = await send(file, (share) => { bar.value = share; });
-      say(`${file.name} is sent: ${batch.id}`);
+      outcomes.push(`${file.name} is sent: ${batch.id}`);
       sent();
     } catch (error) {
-      say(`${file.name} is not sent. ${error.message}`);
-      break;
-    } finally {
-      bar.hidden = true;
+      outcomes.push(`${file.name} is not sent. ${error.message}`);
     }
   }
+  bar.hidden = true;
+  byId("files").value = "";
+  say(outcomes);
 }
 
 async function send(file, onProgress) {
@@ -85,6 +86,6 @@ async function firstLine(file) {
   }
 }
 
-function say(text) {
-  byId("submit-says").textContent = text;
+function say(lines) {
+  byId("submit-says").textContent = lines.join("\n");
 }
