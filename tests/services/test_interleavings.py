@@ -239,7 +239,7 @@ def test_a_beat_that_a_restart_overtakes_renews_nothing(postgres_databases: Data
     validated(yard)
     one = machine(yard)
     (grant,) = one.claim().grants
-    with held(store, lambda: one.beat(grant.lease_id), before="SELECT lease.id", nth=2) as beat:
+    with held(store, lambda: one.beat(grant.lease_id), before="SELECT lease.id") as beat:
         one.restarted().hello(held=[grant.lease_id])
         renewed = lease(yard, grant.lease_id).expires_at
         later(yard, 5)
@@ -253,7 +253,7 @@ def test_a_slow_hello_ends_nothing_that_a_later_boot_claimed(yard: Yard) -> None
     one = machine(yard)
     slow, quick = one.restarted(), one.restarted()
     # Its row is written and committed; the next thing it does is to look after leases.
-    with held(yard.store, slow.hello, before="SELECT lease.id", nth=2) as first:
+    with held(yard.store, slow.hello, before="SELECT lease.id") as first:
         if yard.store.dialect == "sqlite":
             return  # one writer at a time: nobody comes in between
         quick.hello()
