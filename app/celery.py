@@ -62,6 +62,9 @@ class GpuWorker(QuietWorker):
         agent = current.install(Agent(settings))
         signals.take_over(agent.on_signal, agent.on_shutdown)
         agent.start()
+        # The queue of remote control is no list on Redis, and to have it expire takes Lua scripts: none of a worker's
+        # business. What asks workers (the control plane, Flower, `celery inspect`) keeps its queues for replies short.
+        self.app.conf.control_queue_expires = None
         node = f"{agent.name}@{platform.node()}" if hostname in (None, _default_node()) else hostname
         super().__init__(app=app, hostname=node, queues=queues, **options)
 

@@ -5,10 +5,12 @@ Facts: a `rediss://` URL without certificate options connects without checking t
 """
 
 import ipaddress
+import os
 from urllib.parse import parse_qs, urlsplit
 
 SCHEMES = ("redis", "rediss", "redis+socket", "sentinel", "memory")
 _CHECKED = {"required", "cert_required"}
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
 def for_celery(url: str) -> str:
@@ -24,12 +26,34 @@ def for_celery(url: str) -> str:
     if parts.scheme not in SCHEMES:
         raise ValueError(f"a broker URL starts with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
     if parts.scheme == "rediss":
-        asked = parse_qs(parts.query).get("ssl_cert_reqs", [""])[0].lower()
-        if asked not in _CHECKED:
-            raise ValueError(
-                "rediss:// would not check the broker's certificate: add ?ssl_cert_reqs=required&ssl_ca_certs=<file>"
-            )
+        return _checked(url)
     return url
+
+
+def _checked(url: str) -> str:
+    """Spell the check of the certificate as both kombu and redis-py know it. Raises ValueError where there is none."""
+    options = parse_qs(urlsplit(url).query)
+    asked = options.get("ssl_cert_reqs", [])
+    if len(asked) != 1 or asked[0].lower() not in _CHECKED:
+        raise ValueError(
+            "rediss:// would not check the broker's certificate: add ?ssl_cert_reqs=required&ssl_ca_certs=<file>"
+        )
+    if any(each.lower() != "true" for each in options.get("ssl_check_hostname", [])):
+        raise ValueError(
+            "ssl_check_hostname takes anybody's certificate for the broker's: "
+            "leave it out, and have the broker's name or address in its certificate"
+        )
+    return url.replace(f"ssl_cert_reqs={asked[0]}", "ssl_cert_reqs=required")
+
+
+def missing_file(url: str) -> str | None:
+    """Name a file of certificates that the URL names and that cannot be read.
+
+    At a connection it would be one more `No such file or directory`, without saying which.
+    """
+    options = parse_qs(urlsplit(url).query)
+    named = [path for key in _FILES for path in options.get(key, [])]
+    return next((path for path in named if not os.access(path, os.R_OK)), None)
 
 
 def for_redis(url: str) -> str:
@@ -40,9 +64,9 @@ def for_redis(url: str) -> str:
 
 
 def is_plain_to_another_host(url: str) -> bool:
-    """Whether messages and the password would cross a network unencrypted."""
+    """Whether what is sent to a broker or an API, passwords and keys included, would cross a network unencrypted."""
     parts = urlsplit(url)
-    return parts.scheme == "redis" and not is_loopback(parts.hostname or "localhost")
+    return parts.scheme in {"redis", "http"} and not is_loopback(parts.hostname or "localhost")
 
 
 def is_loopback(host: str) -> bool:

@@ -76,7 +76,10 @@ def transport_options(client_name: str, *, socket_seconds: float = CONSUMER_SOCK
         "socket_keepalive": True,
         "health_check_interval": 10,
         "retry_on_timeout": False,
-        "visibility_timeout": 600,
+        # Else kombu notes each message it takes under names that all consumers share, and puts an old note into the
+        # queue that the note names, by a Lua script: with a stolen account one pool could ring every other by the hands
+        # of the control plane. A bell that dies with its worker is rung again by a sweep.
+        "ack_emulation": False,
         "queue_order_strategy": "priority",
         "client_name": client_name,
     }

@@ -93,7 +93,12 @@ class BrokerSettings(Common):
     @field_validator("broker_url")
     @classmethod
     def _allowed(cls, value: SecretStr | None) -> SecretStr | None:
-        return None if value is None else SecretStr(broker_url.for_celery(value.get_secret_value()))
+        if value is None:
+            return None
+        url = broker_url.for_celery(value.get_secret_value())
+        if missing := broker_url.missing_file(url):
+            raise ValueError(f"there is no file {missing} that this user can read")
+        return SecretStr(url)
 
     def warnings(self) -> tuple[str, ...]:
         """Adds: a broker on another host without TLS."""
@@ -158,6 +163,12 @@ class ServerAddressSettings(Common):
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError("a server URL starts with http:// or https://")
         return value.rstrip("/").removesuffix("/v1") if value else None
+
+    def warnings(self) -> tuple[str, ...]:
+        """Adds: a key that goes to another host without TLS."""
+        if self.server_url is None or not broker_url.is_plain_to_another_host(self.server_url):
+            return super().warnings()
+        return (*super().warnings(), "server_url is plain http:// to another host: anybody between can read the key")
 
 
 class DataDirSettings(Common):

@@ -8,7 +8,8 @@ CONTROL = "control"
 DEAD = "gpuyard-dead"
 
 _POOL_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_RESERVED = frozenset({CONTROL, DEAD, "celery", "unacked", "default"})
+# The last two begin names that kombu's own keys have, and a pool's account has what begins with its name.
+_RESERVED = frozenset({CONTROL, DEAD, "celery", "unacked", "default", "celeryev", "reply"})
 
 
 def check_pool_name(name: str) -> str:

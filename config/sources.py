@@ -14,9 +14,10 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from config import places
 
 PREFIX = "GPUYARD_"
-# Set for the child of a run, or read before the settings are: no setting, and no mistake either.
+# Set for the child of a run, or read before the settings are, or by one command: no setting, and no mistake either.
 RESERVED = frozenset(
     {
+        "GPUYARD_BROKER_ADMIN_URL",
         "GPUYARD_CONFIG",
         "GPUYARD_HOST_KEY",
         "GPUYARD_INVOCATION_ID",

@@ -3,6 +3,7 @@
 import resource
 import signal
 import socket
+import ssl
 import sys
 from contextlib import suppress
 
@@ -14,6 +15,7 @@ from app.api.main import begin, close_listeners, create_app
 from app.services import beginnings, tokens
 from app.services.opening import open_yard
 from config.settings import ServerSettings
+from config.sources import SettingsError
 
 KEEP_ALIVE_SECONDS = 75
 """Longer than any client of ours keeps an idle connection: a call into a closing one is a call lost."""
@@ -21,7 +23,11 @@ STOP_SECONDS = 10
 
 
 def prepare(settings: ServerSettings, *, init: bool) -> None:
-    """Find out now, in one line, what would stop the server; make the first key when asked to."""
+    """Find out now, in one line, what would stop the server; make the first key when asked to.
+
+    Raises SettingsError for a certificate that cannot be used, SchemaMismatch and DatabaseUnavailable.
+    """
+    check_certificate(settings)
     yard = open_yard(settings)
     try:
         begin(yard, settings)
@@ -32,6 +38,21 @@ def prepare(settings: ServerSettings, *, init: bool) -> None:
             print("gpuyard: there are keys already; none was made", flush=True)  # noqa: T201 - as above
     finally:
         yard.store.close()
+
+
+def check_certificate(settings: ServerSettings) -> None:
+    """Load certificate and key as the server will. Raises SettingsError, which names the files."""
+    if settings.tls_cert is None:
+        return
+    try:
+        # An encrypted key would have OpenSSL ask the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.tls_cert, settings.tls_key, password=lambda: b""
+        )
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"tls_cert {settings.tls_cert} and tls_key {settings.tls_key} cannot be used: {error}"
+        ) from None
 
 
 class _Server(uvicorn.Server):

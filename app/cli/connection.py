@@ -51,6 +51,12 @@ def server() -> Iterator[PublicApi]:
 
 def explain(error: ControlPlaneError, address: Address) -> str:
     """Say what a call ended with, and what to do about it."""
+    if error.status is None and "CERTIFICATE_VERIFY_FAILED" in error.message:
+        why = error.message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+        return (
+            f"the certificate of {address.url} is not trusted here: {why}. Where an authority of your own signed it, "
+            "set SSL_CERT_FILE to the file of that authority"
+        )
     if error.status is None:
         return (
             f"{address.url} does not answer ({error.message.removeprefix('no answer: ')}): is it running there? "

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli import batches, config, models, pools, tokens, webhooks, workers
+from app.cli import batches, broker, config, models, pools, tokens, webhooks, workers
 from app.cli.doctor import doctor
 from app.cli.errors import CliError
 from app.cli.events import events
@@ -33,6 +33,7 @@ app.command()(status)
 app.add_typer(batches.app, name="batch")
 app.add_typer(workers.app, name="worker")
 app.add_typer(pools.app, name="pool")
+app.add_typer(broker.app, name="broker")
 app.add_typer(tokens.app, name="token")
 app.add_typer(tokens.orgs, name="org")
 app.add_typer(webhooks.app, name="webhook")

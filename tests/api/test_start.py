@@ -15,17 +15,20 @@ import pytest
 from sqlmodel import select
 
 from app.api.main import begin
+from app.api.serving import check_certificate
 from app.db import schema
 from app.db.store import Store
 from app.db.tables import Org, Pool
 from app.services import beginnings
 from app.services.opening import open_yard
 from config.settings import ServerSettings
+from config.sources import SettingsError
 from tests.databases import Databases
 from tests.migrated import migrate
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 30.0
+CERTIFICATE = ROOT / "tests" / "fakes" / "tls" / "cert.pem"
 
 
 def gpuyard(database_url: str, folder: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
@@ -120,6 +123,17 @@ def test_a_setting_that_cannot_be_is_one_line(sqlite_databases: Databases, tmp_p
     assert code == 1
     assert "tls" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("broken", ["no-file", "another-key"])
+def test_a_certificate_that_cannot_be_used_is_refused_by_name(tmp_path: Path, broken: str) -> None:
+    key = CERTIFICATE.with_name("key.pem") if broken == "no-file" else tmp_path / "key.pem"
+    certificate = CERTIFICATE if broken == "another-key" else tmp_path / "cert.pem"
+    (tmp_path / "key.pem").write_text("no key")
+    settings = ServerSettings(data_dir=tmp_path, tls_cert=certificate, tls_key=key)
+    with pytest.raises(SettingsError, match=f"{certificate}.*{key} cannot be used"):
+        check_certificate(settings)
+    check_certificate(ServerSettings(data_dir=tmp_path, tls_cert=CERTIFICATE, tls_key=CERTIFICATE.with_name("key.pem")))
 
 
 def test_a_bootstrap_key_counts_only_while_there_is_none(database_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
+from pathlib import Path
+
 import pytest
 
-from config.broker_url import for_celery, for_redis, is_plain_to_another_host, masked
+from config.broker_url import for_celery, for_redis, is_plain_to_another_host, masked, missing_file
+from config.settings import CelerySettings, load
+from config.sources import SettingsError
 
 
 def test_a_unix_socket_has_two_spellings() -> None:
@@ -10,7 +14,10 @@ def test_a_unix_socket_has_two_spellings() -> None:
     assert for_redis(ours) == "unix:///run/broker.sock?db=2"
 
 
-@pytest.mark.parametrize("query", ["", "?ssl_cert_reqs=none", "?ssl_cert_reqs=optional"])
+@pytest.mark.parametrize(
+    "query",
+    ["", "?ssl_cert_reqs=none", "?ssl_cert_reqs=optional", "?ssl_cert_reqs=required&ssl_cert_reqs=none"],
+)
 def test_tls_without_certificate_checks_is_refused(query: str) -> None:
     with pytest.raises(ValueError, match="ssl_cert_reqs=required"):
         for_celery(f"rediss://broker:6379/0{query}")
@@ -20,6 +27,26 @@ def test_tls_with_certificate_checks_is_taken() -> None:
     url = "rediss://broker:6379/0?ssl_cert_reqs=required&ssl_ca_certs=/ca.pem"
 
     assert for_celery(url) == url
+
+
+@pytest.mark.parametrize("word", ["Required", "CERT_REQUIRED"])
+def test_the_check_is_spelled_so_that_both_libraries_know_it(word: str) -> None:
+    assert for_celery(f"rediss://broker/0?ssl_cert_reqs={word}&a=b") == "rediss://broker/0?ssl_cert_reqs=required&a=b"
+
+
+def test_a_certificate_is_never_taken_for_another_hosts() -> None:
+    with pytest.raises(ValueError, match="ssl_check_hostname"):
+        for_celery("rediss://broker/0?ssl_cert_reqs=required&ssl_check_hostname=False")
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    url = f"rediss://broker/0?ssl_cert_reqs=required&ssl_ca_certs={tmp_path}"
+
+    assert missing_file(f"{url}/ca.pem") is None
+    assert missing_file(f"{url}/no.pem") == f"{tmp_path}/no.pem"
+    with pytest.raises(SettingsError, match=r"there is no file .*/no\.pem"):
+        load(CelerySettings, cli={"broker_url": f"{url}/no.pem"})
 
 
 def test_another_kind_of_broker_is_refused() -> None:
@@ -37,6 +64,9 @@ def test_another_kind_of_broker_is_refused() -> None:
         ("redis://[::1]:6380", False),
         ("redis+socket:///run/x.sock", False),
         ("rediss://10.0.0.1?ssl_cert_reqs=required", False),
+        ("http://10.0.0.1:8765", True),
+        ("http://127.0.0.1:8765", False),
+        ("https://10.0.0.1", False),
     ],
 )
 def test_only_plain_tcp_to_another_host_is_in_the_open(url: str, plain: bool) -> None:

@@ -10,7 +10,8 @@ def test_all_queues_of_a_pool_start_with_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "GPU", "-gpu", "a.b", "a" * 64, "gpu\n", "gpü", CONTROL, DEAD, "celery", "unacked"]
+    "name",
+    ["", "GPU", "-gpu", "a.b", "a" * 64, "gpu\n", "gpü", CONTROL, DEAD, "celery", "unacked", "reply", "celeryev"],
 )
 def test_a_name_that_could_reach_another_queue_names_no_pool(name: str) -> None:
     with pytest.raises(ValueError, match=r"pool name|reserved"):

@@ -1,0 +1,44 @@
+"""An authority and a server's certificate, made by the commands that docs/operate/tls.md shows to an operator."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "operate" / "tls.md"
+_SCRIPT = re.compile(r"```sh\n(# An authority.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Files in one folder, named as on the page."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        """What clients trust."""
+        return self.folder / "ca.pem"
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "server.pem"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "server.key"
+
+
+def has_openssl() -> bool:
+    return shutil.which("openssl") is not None
+
+
+def make_authority(folder: Path) -> Authority:
+    """Run the page's commands."""
+    found = _SCRIPT.search(PAGE.read_text(encoding="utf-8"))
+    assert found, f"{PAGE} makes no certificates"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = subprocess.run(["/bin/sh", "-euc", found[1]], cwd=folder, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return Authority(folder)
