@@ -3,15 +3,18 @@
 import { get } from "./api.js";
 import { byId, show, stamp, write } from "./dom.js";
 import { joined } from "./words.js";
-import { ofPool } from "./workers.js";
 
 const SECONDS = 5;
 
 export async function look() {
-  const pools = (await get("v1/pools")).data;
+  const [{ data: pools }, { data: workers }] = await Promise.all([get("v1/pools"), get("v1/workers")]);
   const section = byId("pools");
   section.querySelector("[data-empty]").hidden = pools.length > 0;
-  show(section.querySelector("[data-list]"), pools, { keyOf: (pool) => pool.name, make: () => stamp("pool-card"), update });
+  show(section.querySelector("[data-list]"), pools, {
+    keyOf: (pool) => pool.name,
+    make: () => stamp("pool-card"),
+    update: (card, pool) => update(card, pool, workers.filter((worker) => worker.pool === pool.name)),
+  });
   show(byId("pool"), [{ name: "" }, ...pools], {
     keyOf: (pool) => pool.name,
     make: () => document.createElement("option"),
@@ -27,8 +30,7 @@ export function clear() {
   byId("pools").querySelector("[data-list]").replaceChildren();
 }
 
-function update(card, pool) {
-  const workers = ofPool(pool.name);
+function update(card, pool, workers) {
   const free = workers.filter((worker) => worker.slots.batches?.free > 0).length;
   const slots = Object.entries(pool.slots).map(([name, count]) => `${count} ${name}`);
   write(card, {

@@ -5,23 +5,18 @@ import { byId, show, showLines, stamp, write } from "./dom.js";
 import { NO_LEASE, duration, joined, size, tone } from "./words.js";
 
 const SECONDS = 3;
-let latest = [];
 
 export async function look() {
-  latest = (await get("v1/workers")).data;
+  const found = (await get("v1/workers")).data;
   const section = byId("workers");
-  section.querySelector("[data-empty]").hidden = latest.length > 0;
-  show(section.querySelector("[data-list]"), latest, { keyOf: (worker) => worker.id, make: () => stamp("worker-card"), update });
+  section.querySelector("[data-empty]").hidden = found.length > 0;
+  show(section.querySelector("[data-list]"), found, { keyOf: (worker) => worker.id, make: () => stamp("worker-card"), update });
   return SECONDS;
 }
 
 export function clear() {
-  latest = [];
   byId("workers").querySelector("[data-list]").replaceChildren();
 }
-
-/** The workers of a pool, as they were seen last. */
-export const ofPool = (name) => latest.filter((worker) => worker.pool === name);
 
 function update(card, worker) {
   const slots = worker.slots.batches;
