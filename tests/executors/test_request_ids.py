@@ -8,4 +8,6 @@ from executors.request_ids import new_request_id
 def test_ids_differ_from_their_first_digits_on_and_are_uuids() -> None:
     ids = [new_request_id() for _ in range(1000)]
     assert len({one[:8] for one in ids}) == 1000
-    assert all(uuid.UUID(one).hex == one for one in ids)
+    for one in ids:
+        read = uuid.UUID(one)
+        assert (str(read), read.version, read.variant) == (one, 4, uuid.RFC_4122)
