@@ -45,13 +45,14 @@ def server() -> Iterator[PublicApi]:
         try:
             yield api
         except ControlPlaneError as error:
-            exit_code = ExitCode.AWAY if isinstance(error, TryLater) else ExitCode.ERROR
+            will_pass = isinstance(error, TryLater) and not _is_distrust(error)
+            exit_code = ExitCode.AWAY if will_pass else ExitCode.ERROR
             raise CliError(explain(error, address), exit_code=exit_code) from error
 
 
 def explain(error: ControlPlaneError, address: Address) -> str:
     """Say what a call ended with, and what to do about it."""
-    if error.status is None and "CERTIFICATE_VERIFY_FAILED" in error.message:
+    if _is_distrust(error):
         why = error.message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
         return (
             f"the certificate of {address.url} is not trusted here: {why}. Where an authority of your own signed it, "
@@ -66,3 +67,7 @@ def explain(error: ControlPlaneError, address: Address) -> str:
         return f"{address.url} refuses the key from {address.key_from}: {error.message}"
     message = clean(error.message)
     return f"{address.url}: {message}" if error.code is None else f"{message} ({error.code})"
+
+
+def _is_distrust(error: ControlPlaneError) -> bool:
+    return error.status is None and "CERTIFICATE_VERIFY_FAILED" in error.message

@@ -62,7 +62,11 @@ def checked(answer: httpx.Response) -> httpx.Response:
 
 def routes(target: Target) -> list[tuple[str, str]]:
     """Every route of the API with ids that exist in its path, as method and path."""
-    names = {name: str(value) for name, value in target.ids.items()} | {"token_id": "tok_1", "model_id:path": "m"}
+    names = {name: str(value) for name, value in target.ids.items()} | {
+        "token_id": "tok_1",
+        "endpoint_id": "we_1",
+        "model_id:path": "m",
+    }
     split = [route.partition(" ") for route in ACCESS]
     return [(method, path.format_map(_Names(names))) for method, _, path in split]
 

@@ -58,12 +58,18 @@ class Fleet(NamedTuple):
     transports: tuple[str, ...]
 
 
+ON_POSTGRES = pytest.param("mixed-postgres", marks=[pytest.mark.postgres])
+LATER_ON_SQLITE = pytest.param("celery-sqlite", marks=[pytest.mark.long])
+LATER_ON_POSTGRES = pytest.param("mixed-postgres", marks=[pytest.mark.postgres, pytest.mark.long])
+"""What costs half a minute runs on one database by default, and on the other by `make test-long`."""
+
+
 @pytest.fixture(
     scope="module",
     params=[
         "celery-sqlite",
         pytest.param("http-sqlite", marks=pytest.mark.long),
-        pytest.param("mixed-postgres", marks=pytest.mark.postgres),
+        ON_POSTGRES,
     ],
 )
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:

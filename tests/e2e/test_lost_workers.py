@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Fleet
+from tests.e2e.conftest import LATER_ON_POSTGRES, Fleet
 from tests.e2e.rows import assert_each_row_once, counts, marked
 from tests.e2e.yard import TOLERATION_SECONDS, Yard, until
 
@@ -37,6 +37,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yar
         yield yard
 
 
+@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
 def test_four_workers_drained_one_after_the_other_lose_and_repeat_nothing(yard: Yard) -> None:
     """A rolling restart."""
     batch = yard.submit(marked("rolled", DRAINED_ROWS, "latency_ms=400"))
@@ -118,6 +119,7 @@ def taken_over(events: list[dict[str, Any]], lost: str, killed_at: float) -> lis
     ]
 
 
+@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
 def test_a_worker_that_was_frozen_for_too_long_changes_nothing_when_it_thaws(yard: Yard) -> None:
     """Its leases are others' by then, and what it hands in is refused (SCENARIOS: frozen longer than the lease)."""
     batch = yard.submit(marked("ice", FROZEN_ROWS, f"latency_ms={LATENCY_MS}"))

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Fleet
+from tests.e2e.conftest import LATER_ON_POSTGRES, LATER_ON_SQLITE, Fleet
 from tests.e2e.rows import assert_books_balance, counts, custom_ids, lines, row
 from tests.e2e.yard import Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
-
-POSTGRES = pytest.param("mixed-postgres", marks=pytest.mark.postgres)
-LONG_ON_POSTGRES = pytest.param("mixed-postgres", marks=[pytest.mark.postgres, pytest.mark.long])
 
 ROWS = 300
 SHARD_ROWS = 32
@@ -122,23 +119,23 @@ def run(yard: Yard, supervisor: Supervisor, prefix: str, deadly: Sequence[int]) 
     return events
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
 def test_one_row_that_kills_its_worker_fails_alone(yard: Yard, supervisor: Supervisor) -> None:
     events = run(yard, supervisor, "one", [130])
     assert "job.cautious" in [event["type"] for event in events], json.dumps(events)
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", LONG_ON_POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, LATER_ON_POSTGRES], indirect=True)
 def test_two_such_rows_in_different_shards_fail_alone(yard: Yard, supervisor: Supervisor) -> None:
     run(yard, supervisor, "two", [40, 200])
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", LONG_ON_POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
 def test_two_such_rows_in_one_shard_fail_alone(yard: Yard, supervisor: Supervisor) -> None:
     run(yard, supervisor, "same", [66, 80])
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
 def test_the_pool_is_whole_again(yard: Yard, supervisor: Supervisor) -> None:
     run(yard, supervisor, "after", [])
 

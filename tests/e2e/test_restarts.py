@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import Fleet
+from tests.e2e.conftest import LATER_ON_SQLITE, ON_POSTGRES, Fleet
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import CELERY, Yard, until
@@ -34,7 +34,9 @@ def run_through(yard: Yard, prefix: str) -> Submitted:
     return batch
 
 
-@pytest.mark.parametrize("parts", [["api"], ["api", "control", "beat", "broker"]], ids="+".join)
+@pytest.mark.parametrize(
+    "parts", [pytest.param(["api"], marks=pytest.mark.long), ["api", "control", "beat", "broker"]], ids="+".join
+)
 def test_parts_that_are_killed_start_again_and_nothing_is_lost_or_doubled(yard: Yard, parts: list[str]) -> None:
     prefix = "-".join(parts)
     batch = run_through(yard, prefix)
@@ -57,6 +59,7 @@ def test_a_control_worker_killed_before_the_end_leaves_the_files_to_the_next(yar
     assert_each_row_once(batch, "files", ROWS)
 
 
+@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, ON_POSTGRES], indirect=True)
 def test_a_second_beat_and_a_second_control_worker_do_no_harm(yard: Yard) -> None:
     beat = yard.run("beat-2", *CELERY, "app", "beat")
     control = yard.run("control-2", *CELERY, "app.celery_control", "worker", "-Q", "control", "-n", "second@%h")

@@ -77,9 +77,9 @@ def victim(request: pytest.FixtureRequest, yard: Yard, between: Gateway) -> Iter
 
 
 def test_killed_when_its_claim_was_claimed(victim: Victim, between: Gateway) -> None:
-    between.hold("content")
+    between.hold("claim", after_the_answer=True)
     batch = victim.submit()
-    until(lambda: between.arrived["content"], "it asks for the input of its first shard")
+    until(lambda: between.answered["claim"], "the API has given it a lease")
     victim.dies_and_comes_back()
     victim.ended(batch)
     assert victim.asked() == ROWS
