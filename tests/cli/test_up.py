@@ -98,6 +98,7 @@ def test_a_second_one_on_the_same_data_is_a_clear_error(installation: Installati
     assert "Traceback" not in second.stderr
 
 
+@pytest.mark.long
 def test_one_in_another_folder_leaves_the_commands_to_the_one_that_runs_in_the_usual_folder(tmp_path: Path) -> None:
     usual, other = Installation(tmp_path / "usual"), Installation(tmp_path / "other")
     usual.data = usual.home / "gpuyard"

@@ -59,6 +59,7 @@ class Fleet(NamedTuple):
 
 
 ON_POSTGRES = pytest.param("mixed-postgres", marks=[pytest.mark.postgres])
+LATER_WITHOUT_BROKER = pytest.param("http-sqlite", marks=[pytest.mark.long])
 LATER_ON_SQLITE = pytest.param("celery-sqlite", marks=[pytest.mark.long])
 LATER_ON_POSTGRES = pytest.param("mixed-postgres", marks=[pytest.mark.postgres, pytest.mark.long])
 """What costs half a minute runs on one database by default, and on the other by `make test-long`."""
@@ -68,7 +69,7 @@ LATER_ON_POSTGRES = pytest.param("mixed-postgres", marks=[pytest.mark.postgres, 
     scope="module",
     params=[
         "celery-sqlite",
-        pytest.param("http-sqlite", marks=pytest.mark.long),
+        LATER_WITHOUT_BROKER,
         ON_POSTGRES,
     ],
 )

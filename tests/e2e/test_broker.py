@@ -88,6 +88,7 @@ def test_a_broker_that_takes_no_writes_ends_no_worker(yard: Yard) -> None:
     assert_each_row_once(after, "writes", 20)
 
 
+@pytest.mark.long
 def test_a_broker_that_goes_and_comes_five_times(yard: Yard) -> None:
     batch = run_through(yard, "bounced")
     for stored in (60, 120, 180, 240, 300):

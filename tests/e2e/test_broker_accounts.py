@@ -18,6 +18,7 @@ from tests.secured_broker import SecuredBroker, password_of, secured_broker, ser
 
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.long,  # what an account may do is held by tests/broker/test_broker_acl.py
     pytest.mark.slow,
     pytest.mark.timeout(240),
     pytest.mark.skipif(not has_openssl(), reason="there is no openssl to make certificates with"),
@@ -41,9 +42,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory, trust: pytest.MonkeyPatc
     return found
 
 
-@pytest.fixture(
-    scope="module", params=["behind-a-front", pytest.param("of-its-own", marks=pytest.mark.long)], ids=lambda name: name
-)
+@pytest.fixture(scope="module", params=["behind-a-front", "of-its-own"])
 def broker(
     request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredBroker]:

@@ -69,6 +69,7 @@ def test_killed_and_started_again(yard: Yard, cluster: Cluster) -> None:
     assert yard.ready["pids"] == pids, "no process had to be started again"
 
 
+@pytest.mark.long
 def test_frozen_and_thawed(yard: Yard, cluster: Cluster) -> None:
     batch = run_through(yard, "frozen")
     frozen = cluster.processes()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import LATER_ON_POSTGRES, Fleet
+from tests.e2e.conftest import LATER_ON_POSTGRES, LATER_ON_SQLITE, ON_POSTGRES, Fleet
 from tests.e2e.rows import assert_each_row_once, counts, marked
 from tests.e2e.yard import TOLERATION_SECONDS, Yard, until
 
@@ -37,7 +37,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yar
         yield yard
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, LATER_ON_POSTGRES], indirect=True)
 def test_four_workers_drained_one_after_the_other_lose_and_repeat_nothing(yard: Yard) -> None:
     """A rolling restart."""
     batch = yard.submit(marked("rolled", DRAINED_ROWS, "latency_ms=400"))
@@ -73,6 +73,7 @@ def job_of_each_lease(events: list[dict[str, Any]]) -> dict[int, tuple[str, int]
     }
 
 
+@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, ON_POSTGRES], indirect=True)
 def test_the_rows_of_a_killed_worker_run_elsewhere_and_every_row_ends_once(yard: Yard) -> None:
     yard.runtime.reset()
     yard.until_present(*WORKERS)
@@ -119,7 +120,7 @@ def taken_over(events: list[dict[str, Any]], lost: str, killed_at: float) -> lis
     ]
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, ON_POSTGRES], indirect=True)
 def test_a_worker_that_was_frozen_for_too_long_changes_nothing_when_it_thaws(yard: Yard) -> None:
     """Its leases are others' by then, and what it hands in is refused (SCENARIOS: frozen longer than the lease)."""
     batch = yard.submit(marked("ice", FROZEN_ROWS, f"latency_ms={LATENCY_MS}"))

@@ -38,6 +38,7 @@ class AcmeExecutor(BaseExecutor):
 """
 
 
+@pytest.mark.long
 def test_a_class_of_another_module_runs_a_batch(shared_yard: Yard) -> None:
     (shared_yard.folder / "acme_runtime.py").write_text(ACME)
     shared_yard.http.post("/v1/pools", json={"name": "acme"}).raise_for_status()

@@ -130,7 +130,7 @@ def test_two_such_rows_in_different_shards_fail_alone(yard: Yard, supervisor: Su
     run(yard, supervisor, "two", [40, 200])
 
 
-@pytest.mark.parametrize("fleet", ["celery-sqlite", LATER_ON_POSTGRES], indirect=True)
+@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, LATER_ON_POSTGRES], indirect=True)
 def test_two_such_rows_in_one_shard_fail_alone(yard: Yard, supervisor: Supervisor) -> None:
     run(yard, supervisor, "same", [66, 80])
 

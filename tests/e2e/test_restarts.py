@@ -7,12 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import LATER_ON_SQLITE, ON_POSTGRES, Fleet
+from tests.e2e.conftest import LATER_ON_SQLITE, LATER_WITHOUT_BROKER, ON_POSTGRES, Fleet
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import CELERY, Yard, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
+# All of it on both databases and without a broker by `make test-long`; the kill test runs on SQLite by default.
+pytestmark = [
+    pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, LATER_WITHOUT_BROKER, ON_POSTGRES], indirect=True),
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]
 
 ROWS = 1000
 
@@ -59,7 +65,7 @@ def test_a_control_worker_killed_before_the_end_leaves_the_files_to_the_next(yar
     assert_each_row_once(batch, "files", ROWS)
 
 
-@pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, ON_POSTGRES], indirect=True)
+@pytest.mark.long
 def test_a_second_beat_and_a_second_control_worker_do_no_harm(yard: Yard) -> None:
     beat = yard.run("beat-2", *CELERY, "app", "beat")
     control = yard.run("control-2", *CELERY, "app.celery_control", "worker", "-Q", "control", "-n", "second@%h")

@@ -36,7 +36,7 @@ def test_any_order_of_calls_keeps_every_promise(databases: Databases, tmp_path: 
     run_state_machine_as_test(
         lambda: Races(make_yard, close),
         settings=settings(
-            max_examples=RUNS or (8 if databases.kind == "sqlite" else 2),
+            max_examples=RUNS or (6 if databases.kind == "sqlite" else 2),
             stateful_step_count=STEPS,
             derandomize=not RUNS,
             database=None,

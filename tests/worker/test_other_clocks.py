@@ -39,6 +39,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory, library: Path) -> Iterator[Ya
         yield yard
 
 
+@pytest.mark.long
 def test_they_work_and_one_that_dies_is_missed_when_any_other_would_be(yard: Yard) -> None:
     stamps = [worker.log.read_text().splitlines()[-1].partition(":")[0] for worker in yard.workers.values()]
     assert stamps[0] > stamps[1], "their logs show that their clocks are off"
