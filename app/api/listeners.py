@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from starlette.concurrency import run_in_threadpool
 
+from app.api.waiter import Waiter
 from app.domain.errors import TryLater
 from app.domain.polls import AGAIN_SECONDS, Told
 from app.services import polls
@@ -27,34 +28,17 @@ _log = logging.getLogger("gpuyard.api")
 _Mark = tuple[int, tuple[tuple[str, int], ...]]
 
 
-class Listener:
-    """One poll that waits."""
+class Listener(Waiter):
+    """One poll that waits. Ended, it answers with nothing if need be: a newer poll is here, or the process ends."""
 
     def __init__(self, worker_id: str, pool: str, told: Told, *, wants_work: bool) -> None:
+        super().__init__()
         self.worker_id = worker_id
         self.pool = pool
         self.told = told
         self.wants_work = wants_work
-        self.is_over = False
         self.looked_for: _Mark | None = None
         self.looked_at = float("-inf")
-        self._woken = asyncio.Event()
-
-    def wake(self) -> None:
-        """Have it look."""
-        self._woken.set()
-
-    def end(self) -> None:
-        """Have it answer, with nothing if need be: a newer poll of its worker is here, or the process ends."""
-        self.is_over = True
-        self._woken.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait until somebody wakes it, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        self._woken.clear()
 
 
 class Listeners:

@@ -7,10 +7,11 @@ something new; only a stream that is woken looks for itself.
 import asyncio
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from starlette.concurrency import run_in_threadpool
 
+from app.api.waiter import Waiter
 from app.domain.errors import TryLater
 from app.services import events
 from app.services.context import Yard
@@ -20,32 +21,13 @@ MAX_STREAMS = 500
 _log = logging.getLogger("gpuyard.api")
 
 
-class Stream:
-    """One reader that has read a batch's events up to `seq`."""
+class Stream(Waiter):
+    """One reader that has read a batch's events up to `seq`. Ended, it comes again, to another process."""
 
     def __init__(self, batch_id: str, seq: int) -> None:
+        super().__init__()
         self.batch_id = batch_id
         self.seq = seq
-        self.is_over = False
-        self._woken = asyncio.Event()
-
-    def wake(self) -> None:
-        """Have it look."""
-        self._woken.set()
-
-    def end(self) -> None:
-        """Have it end: its reader comes again, to another process."""
-        self.is_over = True
-        self._woken.set()
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait to be woken, at most so long; tells whether it was."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        woken = self._woken.is_set()
-        self._woken.clear()
-        return woken
 
 
 class Streams:
