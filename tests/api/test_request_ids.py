@@ -1,5 +1,7 @@
 """One id from a caller's log to ours: `x-request-id` in, out, and on every line that is logged for the call."""
 
+import time
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
@@ -12,6 +14,17 @@ from app.db.store import DatabaseUnavailable
 from app.schemas.claims import FailureReport
 from tests.hands import Hands, do_control_work
 from tests.served import Served, rows
+
+Lines = list[structlog.typing.EventDict]
+
+
+def answered(lines: Lines, enough: Callable[[Lines], object]) -> Lines:
+    """Give what was logged of answers, once it is enough: a line is logged when its answer has left."""
+    end = time.monotonic() + 30
+    while not enough(found := [line for line in lines if line["event"] == "http.answered"]):
+        assert time.monotonic() < end, found
+        time.sleep(0.01)
+    return found
 
 
 def test_a_workers_call_has_one_id_in_its_error_and_in_the_control_planes_log(served_on_sqlite: Served) -> None:
@@ -29,15 +42,13 @@ def test_a_workers_call_has_one_id_in_its_error_and_in_the_control_planes_log(se
         unknown = ControlPlane(served_on_sqlite.url, served_on_sqlite.key("worker"), boot_id="other")
         with closing(unknown), pytest.raises(Refused) as refused:
             unknown.report_failure(report.model_copy(update={"worker_id": "wrk_of-nobody"}))
+        told = answered(lines, lambda found: found and found[-1]["request_id"] == refused.value.request_id)
     ends = next(line for line in lines if line["event"] == "lease_ended")
     assert ends["worker"] == "gpu1"
     assert ends["batch_id"] == batch["id"]
     assert (ends["lease_id"], ends["job_id"]) == (grants[0].lease_id, grants[0].job_id)
-    answered = [line for line in lines if line["event"] == "http.answered"]
-    assert ends["request_id"] in {line["request_id"] for line in answered}
-    last = answered[-1]
-    assert (last["status"], last["route"], last["log_level"]) == (404, "/workers/report-failure", "info")
-    assert last["request_id"] == refused.value.request_id
+    assert ends["request_id"] in {line["request_id"] for line in told}
+    assert (told[-1]["status"], told[-1]["route"], told[-1]["log_level"]) == (404, "/workers/report-failure", "info")
 
 
 def test_an_id_that_is_unsafe_or_endless_is_replaced(served_on_sqlite: Served) -> None:
@@ -47,7 +58,7 @@ def test_an_id_that_is_unsafe_or_endless_is_replaced(served_on_sqlite: Served) -
             assert answer.headers["x-request-id"].startswith("req_")
         kept = http.get("/v1/files/file_1", headers={"x-request-id": "x" * 128})
         assert kept.headers["x-request-id"] == "x" * 128
-    logged = [line["request_id"] for line in lines if line["event"] == "http.answered"]
+        logged = [line["request_id"] for line in answered(lines, lambda found: len(found) == 6)]
     assert logged[-1] == "x" * 128
     assert all(one.startswith("req_") for one in logged[:-1])
 
@@ -69,6 +80,9 @@ def test_every_try_of_one_call_has_its_id(served_on_sqlite: Served) -> None:
             hands.claim()
         finally:
             yard.store.begin = begin  # type: ignore[method-assign]
-    answered = [line for line in lines if line["event"] == "http.answered" and line["route"] == "/workers/claim"]
-    assert [line["status"] for line in answered] == [503, 200]
-    assert len({line["request_id"] for line in answered}) == 1
+        told = answered(
+            lines, lambda found: found and found[-1]["route"] == "/workers/claim" and found[-1]["status"] == 200
+        )
+    claims = [line for line in told if line["route"] == "/workers/claim"]
+    assert [line["status"] for line in claims] == [503, 200]
+    assert len({line["request_id"] for line in claims}) == 1
