@@ -1,10 +1,9 @@
 """Fetching a byte range of a file, going on where a connection broke (A-04)."""
 
-import time
 from collections.abc import Mapping
 
 from app.client.errors import Refused, TryLater
-from app.client.http import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, Http
+from app.client.http import Http
 
 _PARTIAL = 206
 
@@ -17,18 +16,16 @@ def download(
     Raises TryLater when `deadline_seconds` pass without a single new byte, Refused when the file is shorter.
     """
     found = bytearray()
-    wait, last = FIRST_WAIT_SECONDS, time.monotonic()
+    patience = http.patience(deadline_seconds)
     while len(found) < end - start:
         before = len(found)
         try:
             _more(http, path, start, end, headers, found)
         except TryLater as error:
             if len(found) > before:
-                wait, last = FIRST_WAIT_SECONDS, time.monotonic()
-            pause = wait if error.retry_after is None else error.retry_after
-            if time.monotonic() + pause - last > deadline_seconds or not http.pause(pause):
+                patience.anew()
+            if not patience.waits(error):
                 raise
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
         else:
             if len(found) < end - start:
                 raise Refused(f"{path} ends at byte {start + len(found)}, before byte {end}")

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,13 +9,11 @@ from typing import Any, Self
 
 import httpx
 import structlog
-import tenacity
 
 from app.client.errors import ControlPlaneError, TryLater, error_of
+from app.client.patience import Patience
 from app.client.reachability import Reachability
 
-FIRST_WAIT_SECONDS = 0.2
-LONGEST_WAIT_SECONDS = 5.0
 _CONNECT_SECONDS = 3.0
 _TIMEOUT = httpx.Timeout(connect=_CONNECT_SECONDS, read=30.0, write=30.0, pool=10.0)
 # Heartbeat, hand-ins, claims and downloads of a few shares: each has its own connection, none waits for another.
@@ -41,7 +38,6 @@ class Http:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._closed = threading.Event()
         self.reachability = Reachability(base_url, clock)
         self._client = httpx.Client(
             base_url=base_url,
@@ -65,8 +61,8 @@ class Http:
     ) -> Any:
         """Call and give the answer's JSON (None for 204). Raises one of app.client.errors.
 
-        TryLater is tried again with the same body, after 0.2 s doubling to 5 s or what `Retry-After` asks, as long as
-        the next try would begin within `deadline_seconds`; then the last TryLater is raised. 0 means one try.
+        TryLater is tried again with the same body (app.client.patience) as long as the next try would begin within
+        `deadline_seconds`; then the last TryLater is raised. 0 means one try.
         """
         kind = {} if content is None or files is not None else {"content-type": "application/json"}
         arguments: dict[str, Any] = {
@@ -91,8 +87,14 @@ class Http:
             except ValueError as error:
                 raise TryLater(f"{method} {path} was answered with no JSON", status=response.status_code) from error
 
+        patience = self.patience(deadline_seconds)
         with _named_call(arguments["headers"]):
-            return self._until(deadline_seconds, once)
+            while True:
+                try:
+                    return once()
+                except TryLater as error:
+                    if not patience.waits(error):
+                        raise
 
     @contextmanager
     def stream(
@@ -130,38 +132,23 @@ class Http:
         try:
             yield
         except httpx.TransportError as error:
-            if self._closed.is_set():
+            if self.reachability.is_closed:
                 raise TryLater("the client is closed") from error
             self.reachability.failed(f"{type(error).__name__}: {error}")
             raise TryLater(f"no answer: {error or type(error).__name__}") from error
         except RuntimeError as error:
             # httpx says so of a client that another thread has closed.
-            if not self._closed.is_set():
+            if not self.reachability.is_closed:
                 raise
             raise TryLater("the client is closed") from error
 
-    def _until(self, deadline_seconds: float, once: Callable[[], Any]) -> Any:
-        end = self._clock() + deadline_seconds
-
-        def too_late(state: tenacity.RetryCallState) -> bool:
-            return self._closed.is_set() or self._clock() + state.upcoming_sleep > end
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(TryLater),
-            wait=_wait,
-            stop=too_late,
-            sleep=tenacity.sleep_using_event(self._closed),
-            reraise=True,
-        )
-        return retrying(once)
-
-    def pause(self, seconds: float) -> bool:
-        """Wait between two tries; False when the client was closed meanwhile."""
-        return not self._closed.wait(seconds)
+    def patience(self, deadline_seconds: float) -> Patience:
+        """Give the waits of one call, made right before its first try."""
+        return Patience(self.reachability, deadline_seconds, self._clock)
 
     def close(self) -> None:
         """End waits and connections. A call under way in another thread ends with TryLater."""
-        self._closed.set()
+        self.reachability.close()
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -193,15 +180,6 @@ def _patient(base_url: str) -> httpx.HTTPTransport:
     transport = httpx.HTTPTransport(verify=not base_url.startswith("http://"), limits=_LIMITS)
     transport._pool._network_backend = PatientNames()  # noqa: SLF001 - httpcore's own seam, to which httpx has no door
     return transport
-
-
-_doubling = tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS)
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, TryLater) else None
-    return _doubling(state) if asked is None else max(asked, FIRST_WAIT_SECONDS)
 
 
 def json_bytes(value: Any) -> bytes:

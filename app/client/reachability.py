@@ -1,4 +1,8 @@
-"""Says in the log that the control plane does not answer: at the first failure, then once a minute (BK-05)."""
+"""Whether the control plane answers: said in the log, and known to all calls of a client.
+
+It is logged at the first failure, then once a minute (BK-05). The first call that is answered again has all others go
+on that wait between two tries: after a long outage each would else sleep out the longest of its waits.
+"""
 
 import threading
 import time
@@ -16,9 +20,11 @@ class Reachability:
     def __init__(self, server: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._server = server
         self._clock = clock
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._since: float | None = None
         self._said = 0.0
+        self._returns = 0
+        self._closed = False
 
     @property
     def silent_seconds(self) -> float:
@@ -26,10 +32,20 @@ class Reachability:
         since = self._since
         return 0.0 if since is None else self._clock() - since
 
+    @property
+    def returns(self) -> int:
+        """How often it was silent and answered again."""
+        return self._returns
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody is to call any more."""
+        return self._closed
+
     def failed(self, why: str) -> None:
         """A call got no usable answer."""
         now = self._clock()
-        with self._lock:
+        with self._changed:
             first = self._since is None
             if self._since is None:
                 self._since = now
@@ -43,7 +59,21 @@ class Reachability:
         """A call was answered, whatever the answer."""
         if self._since is None:
             return
-        with self._lock:
+        with self._changed:
             since, self._since = self._since, None
+            if since is not None:
+                self._returns += 1
+                self._changed.notify_all()
         if since is not None:
             log.info("worker.reachable", server=self._server, after_seconds=round(self._clock() - since, 1))
+
+    def wait(self, seconds: float, *, returns: int | None) -> None:
+        """Wait so long, or until `close`, or until there were more returns than these (None: whatever returns)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or returns not in {None, self._returns}, seconds)
+
+    def close(self) -> None:
+        """End all waits, those to come too."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

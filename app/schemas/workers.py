@@ -183,7 +183,10 @@ class HeartbeatAnswer(Wire):
 
 
 class Bye(Wire):
-    """The last word of a worker that leaves by its own choice (BY-01). `spooled` leases end at their time, not now."""
+    """The last word of a worker that leaves by its own choice (BY-01).
+
+    `inflight_abandoned` counts jobs that it neither ended nor gave back; `spooled` leases end at their time, not now.
+    """
 
     boot_id: Opaque
     reason: ByeReason

@@ -74,10 +74,12 @@ class Drain:
             for share in self._shares.all():
                 share.cut("the worker leaves")
             self._shares.wait_none(self._kill_after_seconds)
-            for share in self._shares.all():
+            left = self._shares.all()
+            for share in left:
                 share.give_up()
             self._shares.wait_none(HAND_IN_SECONDS)
-            abandoned = sum(share.in_flight for share in self._shares.all())
+            # Of those that were there: a share that gave up is gone, and what it could not bring home is not.
+            abandoned = sum(share.abandoned for share in left)
         except Exception:
             log.exception("drain.failed")
         finally:

@@ -11,7 +11,7 @@ log = structlog.get_logger("gpuyard.worker")
 
 
 def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> None:
-    """Say why it leaves, how many rows in flight it abandons, and what the control plane will still get of it."""
+    """Say why it leaves, how many shards it leaves as they are, and what the control plane will still get of it."""
     bye = Bye(
         boot_id=own.state.boot_id,
         reason=reason,

@@ -140,9 +140,9 @@ class Share:
         return len(self._rows) + len(self._parked)
 
     @property
-    def in_flight(self) -> int:
-        """Shards with rows that run, or whose rows are not handed in."""
-        return len(self._settler.shards())
+    def abandoned(self) -> int:
+        """Count the shards that were neither ended nor given back, and whose end does not lie in the spool either."""
+        return sum(not shard.is_spooled for shard in self._settler.shards())
 
     # --- the conductor
 

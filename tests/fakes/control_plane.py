@@ -94,6 +94,7 @@ class FakeControlPlane:
             "self_stop_seconds": 50.0,
         }
         self.segment_seconds = 0.1
+        self.next_segment_seconds: float | None = None
         self.drain = False
         self.reset: str | None = None
         self.no: str | None = None
@@ -276,7 +277,14 @@ class FakeControlPlane:
             ends[end.lease_id] = self._end(end.lease_id)
         goes_on = header.first_rows is not None and self.hear(header.first_rows)
         stop = [key for key in (self.leases if header.first_rows else parts) if self.leases[key].state == "stopping"]
-        return {"parts": parts, "ends": ends, "stop": stop, "goes_on": goes_on, "work": bool(self.shards)}
+        return {
+            "parts": parts,
+            "ends": ends,
+            "stop": stop,
+            "goes_on": goes_on,
+            "work": bool(self.shards),
+            "next_segment_seconds": self.next_segment_seconds,
+        }
 
     def _store(self, stored: dict[int, bytes], lease_id: int, seq: int, rows: str, lines: bytes) -> str:
         digest = hashlib.sha256(lines).hexdigest()

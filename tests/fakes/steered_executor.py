@@ -29,6 +29,8 @@ class SteeredExecutor(BaseExecutor):
         self.most_at_once = 0
         self.answers: dict[int, Callable[[], Reply]] = {}
         self.alive = True
+        self.is_deaf = False
+        """Whether a row goes on that was cut, as one does whose runtime cannot be told."""
         self._slots = slots
         self._free: set[int] = set()
         self._all_free = False
@@ -76,7 +78,8 @@ class SteeredExecutor(BaseExecutor):
         try:
             with cancelled.watching(wake), self.changed:
                 self.changed.wait_for(
-                    lambda: self._all_free or row.number in self._free or cancelled.is_cancelled, WAIT_SECONDS
+                    lambda: self._all_free or row.number in self._free or (cancelled.is_cancelled and not self.is_deaf),
+                    WAIT_SECONDS,
                 )
         except RowCancelled:
             """Cancelled before it began to wait."""

@@ -60,6 +60,17 @@ def test_a_writer_that_was_quicker_keeps_its_content(yard: Yard) -> None:
     assert isinstance(stored, Stored)
 
 
+def test_equal_contents_are_two_and_the_end_of_one_leaves_the_other(yard: Yard) -> None:
+    """Batch data is never shared: whoever guesses a content finds nobody's, and none waits for another's end."""
+    written = [blobs.write(yard, USER.org_id, [b"the same"]) for _ in range(2)]
+    first, second = (files.create(yard, USER, key, stored, UPLOAD) for key, stored in written)
+    assert key_of(yard, first.id) != key_of(yard, second.id)
+    files.delete(yard, USER, first.id)
+    later(yard, 2 * DAY, listening=False)
+    assert collect(yard) == 1
+    assert yard.blobs.read(key_of(yard, second.id), 0, 8) == b"the same"
+
+
 def test_a_deleted_input_stays_while_its_batch_reads_it(yard: Yard) -> None:
     batch_id = created(yard, window="14d")
     input_id = batch(yard, batch_id).input_file_id

@@ -71,6 +71,17 @@ def test_a_message_runs_its_share_in_the_calling_thread(
     assert plane.called("claim")[0].body["batch_id"] == "batch_1"
 
 
+def test_a_message_that_comes_twice_is_two_requests(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    """The second one then finds what the first one left, and is never answered with the first one's leases."""
+    agent = start_agent()
+    plane.no = "nothing"
+    before = len(plane.called("claim"))
+    for _ in range(2):
+        agent.run_batch("batch_1")
+    asked = [call.body["request_id"] for call in plane.called("claim")[before:]]
+    assert len(asked) == len(set(asked)) >= 2
+
+
 def test_a_message_for_a_full_worker_returns_at_once_without_a_claim(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:

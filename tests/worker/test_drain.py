@@ -11,6 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.domain.workers import ByeReason, Phase
+from app.worker import drain
 from app.worker.agent import Agent
 from config.settings import WorkerSettings
 from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, Lose, refusal, rows
@@ -73,6 +74,22 @@ def test_rows_that_outlive_the_grace_are_cut(
     assert sorted(runtime.cut) == [1, 2, 3, 4]
     assert (set(plane.stored), set(plane.states().values())) == ({0}, {"released"})
     assert plane.called("bye")[0].body["reason"] == "drain"
+
+
+def test_bye_says_how_many_shards_were_left_with_rows_that_run(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that cannot be cut keep nobody, and what is said of them is true (BY-06)."""
+    monkeypatch.setattr(drain, "HAND_IN_SECONDS", 0.5)
+    runtime.is_deaf = True
+    agent = running(plane, runtime, start_agent, drain_seconds=0.1, kill_after_seconds=0.1)
+    runtime.let(0)
+    runtime.wait(lambda: runtime.finished == [0] and len(runtime.running) == 4)
+    agent.on_signal()
+    assert agent.join(10)
+    bye = plane.called("bye")[0].body
+    assert (agent.exit_code, bye["reason"], bye["inflight_abandoned"]) == (0, "signal", 2)
+    assert set(plane.stored) == {0}
 
 
 def test_a_second_signal_grants_no_more_time(
