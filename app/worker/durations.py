@@ -1,10 +1,12 @@
 """Tells from how long rows take what a number in flight brings, one row's time after it was chosen (R-17)."""
 
+from statistics import median
+
 from app.worker.clock import Clock
 
 LEAST_ROWS = 8
 EQUAL = 1.5
-"""Where the longest row took no more than so many times the mean, none waited for others."""
+"""Where the longest row took no more than so many times the median, none waited for others."""
 
 
 class Durations:
@@ -27,22 +29,19 @@ class Durations:
     def reopen(self) -> None:
         """Begin anew."""
         self._since = self._clock()
-        self._rows = 0
-        self._seconds = self._longest = 0.0
+        self._took: list[float] = []
 
     def count(self, began_at: float) -> float | None:
         """Count a row that was answered just now. Gives rows a second once it is enough."""
-        if began_at < self._since or self._rows >= self._wanted:
+        if began_at < self._since or len(self._took) >= self._wanted:
             return None
-        self._rows += 1
-        seconds = self._clock() - began_at
-        self._seconds += seconds
-        self._longest = max(self._longest, seconds)
-        if self._rows < self._wanted or not self._seconds:
+        self._took.append(self._clock() - began_at)
+        if len(self._took) < self._wanted:
             return None
-        return self._in_flight * self._rows / self._seconds
+        self._middle = median(self._took)
+        return self._in_flight / self._middle if self._middle else None
 
     @property
     def are_equal(self) -> bool:
         """Whether all of them took about as long."""
-        return self._longest * self._rows <= EQUAL * self._seconds
+        return max(self._took) <= EQUAL * self._middle

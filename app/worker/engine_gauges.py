@@ -11,7 +11,7 @@ HEADROOM = 1.125
 """In flight per row that the runtimes work on. The eighth keeps their queue from running dry between two answers."""
 LONG_QUEUE = 0.25
 """A queue above this part of what runs is longer than it has to be; the eighth is wanted."""
-ALL = 0.9
+ALL = 0.95
 """An engine that works on so much of what we have in flight takes everything: the rest is on its way."""
 
 
@@ -32,11 +32,11 @@ class EngineGauges:
     @property
     def queueing(self) -> bool:
         """Rows waited at every reading: more in flight would only wait longer."""
-        return self._agreed and all(load.waiting for load, _ in self._readings)
+        return self.agree and all(load.waiting for load, _ in self._readings)
 
     def takes_all(self, size: int) -> bool:
         """Nothing waited, and the engine worked on all of the `size` rows that may be in flight: it may have room."""
-        return self._agreed and all(
+        return self.agree and all(
             not load.waiting and in_flight >= size and load.running >= ALL * size for load, in_flight in self._readings
         )
 
@@ -45,7 +45,7 @@ class EngineGauges:
 
         Others may use the engines too: each brings down its own part of the queue, and nobody more than that.
         """
-        if not self._agreed:
+        if not self.agree:
             return None
         waiting = min(load.waiting for load, _ in self._readings)
         running = max(load.running for load, _ in self._readings)
@@ -55,5 +55,6 @@ class EngineGauges:
         return max(1, math.ceil(in_flight * HEADROOM * running / (running + waiting)))
 
     @property
-    def _agreed(self) -> bool:
+    def agree(self) -> bool:
+        """Whether there are enough of them."""
         return len(self._readings) == READINGS

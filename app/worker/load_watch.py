@@ -9,7 +9,7 @@ from app.worker.loop import Loop
 from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
 
-READ_SECONDS = 1.0
+IDLE_SECONDS = 1.0
 LOOK_SECONDS = 0.2
 """Refusals are a number in memory, and each makes a row wait."""
 
@@ -45,12 +45,12 @@ class LoadWatch(Loop):
     def turn(self) -> float:
         """Look once, and read when it is time, as long as there is something to learn."""
         if not (self._size.is_auto and self._permits.in_use):
-            return READ_SECONDS
+            return IDLE_SECONDS
         refusals, before = self._runtimes.refusals, self._refusals
         self._refusals = refusals
         if refusals > before:
             self._size.refused()
-        if self._clock() >= self._read_at + READ_SECONDS:
+        if self._clock() >= self._read_at + self._size.seconds_between_readings:
             self._read_at = self._clock()
             load = self._runtimes.load()
             if load is not None and self._size.loaded(load, self._permits.in_use):

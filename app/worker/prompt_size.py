@@ -1,5 +1,7 @@
 """How many prompts may be in flight on this worker: a number that is set, or one that is found (R-17)."""
 
+import math
+
 from app.domain.runtimes import RuntimeLoad
 from app.worker.clock import Clock
 from app.worker.permits import Permits
@@ -34,6 +36,11 @@ class PromptSize:
     def row_done(self, began_at: float) -> bool:
         """Count a row that a runtime answered, begun at this time of the clock."""
         return self._auto is not None and self._resized(self._auto.row_done(began_at))
+
+    @property
+    def seconds_between_readings(self) -> float:
+        """How often the runtimes' gauges are worth reading."""
+        return self._auto.seconds_between_readings if self._auto else math.inf
 
     def loaded(self, load: RuntimeLoad, in_flight: int) -> bool:
         """Take a reading of the runtimes' gauges."""

@@ -1,10 +1,13 @@
 """Measures how many rows a second come out of the runtimes at one number in flight (R-17)."""
 
 import math
+from statistics import median
 
 from app.worker.clock import Clock
+from app.worker.throughput import Throughput
 
-LEAST_SECONDS = 0.15
+LEAST_TIMES = 8
+"""So many rows' times tell something."""
 
 
 class RateWindow:
@@ -19,7 +22,9 @@ class RateWindow:
         """Whether the answers that come now still say nothing about the present number."""
         return self._settle > 0
 
-    def open(self, *, in_flight: int, rounds: int, least_rows: int, clearly: float = math.inf) -> None:
+    def open(
+        self, *, in_flight: int, rounds: int, least_rows: int, least_seconds: float, clearly: float = math.inf
+    ) -> None:
         """Begin: `rounds` answers for each prompt in flight, so that it means the same at 2 ms and at 20 s a row.
 
         At least `least_rows`: a few say little about rows of different lengths. A rate that is `clearly` high enough
@@ -28,6 +33,7 @@ class RateWindow:
         owed = self._in_flight or in_flight
         self._in_flight = in_flight
         self._clearly = clearly
+        self._least_seconds = least_seconds
         self._round = max(in_flight, least_rows)
         self._wanted = in_flight * max(rounds, math.ceil(least_rows / in_flight))
         self.reopen()
@@ -38,26 +44,33 @@ class RateWindow:
         self._settle = self._in_flight
         self._rows = 0
         self._since = self._times = self._squares = self._products = 0.0
+        self._took: list[float] = []
 
-    def count(self) -> float | None:
-        """Count an answer. Gives rows a second when the window is full."""
+    def count(self, began_at: float) -> Throughput | None:
+        """Count an answer to a row that began then. Gives what came out once the window is full."""
         now = self._clock()
         if self._settle:
             self._settle -= 1
             self._since = now
             return None
+        if began_at >= self._since:  # its whole time was at this number, behind rows that were, too
+            self._took.append(now - began_at)
         self._rows += 1
         elapsed = now - self._since
         self._times += elapsed
         self._squares += elapsed * elapsed
         self._products += elapsed * self._rows
-        if elapsed < LEAST_SECONDS:
+        if elapsed < self._least_seconds:
             return None
         if self._rows >= self._wanted:
-            return self._slope()
+            return self._told(self._slope())
         if self._rows >= self._round and self._rows / elapsed >= self._clearly:
-            return self._rows / elapsed
+            return self._told(self._rows / elapsed)
         return None
+
+    def _told(self, counted: float) -> Throughput:
+        enough = len(self._took) >= LEAST_TIMES
+        return Throughput(counted, self._in_flight / median(self._took) if enough and median(self._took) else None)
 
     def _slope(self) -> float:
         """Give rows a second as the slope of a line through all answers.

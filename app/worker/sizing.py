@@ -18,6 +18,7 @@ from app.worker.clock import Clock
 from app.worker.durations import Durations
 from app.worker.engine_gauges import HEADROOM, EngineGauges
 from app.worker.rate_window import RateWindow
+from app.worker.throughput import Throughput
 
 START = 8
 CEILING = 1024
@@ -25,6 +26,8 @@ PAYS = 1.15
 """Twice as many in flight are worth it when they bring so much more."""
 PAYS_CLEARLY = 1.5
 """Less is measured once more, over more rows: chance alone brings some 15 % to a few rows of different lengths."""
+PAYS_PROVEN = 1.75
+"""Where the half was only looked at, for one row's time: nearly a doubling."""
 FALLS_TO = 0.7
 HOLDS = 0.88
 """The rate holds when 0.7 of the number brings so much of it. Both bound the queue at rest: half an engine-full."""
@@ -41,8 +44,16 @@ LEAST_WORTH_A_TRIAL = 2
 """Two in flight keep one slot busy: with one less there is nothing to win."""
 SEARCH_ROUNDS = 2
 REST_ROUNDS = 4
+SEARCH_SECONDS = 0.3
+REST_SECONDS = 0.6
+"""Of a window at least. The machine that the worker runs on stalls, too, for some tenths of a second."""
+READ_SECONDS = 1.0
+LEAST_READ_SECONDS = 0.25
+"""Between two readings of the gauges."""
+EASE = 1 / 8
+"""The part that the newest row has in how long rows take."""
 FIRST_PATIENCE = 4
-LONGEST_PATIENCE = 32
+LONGEST_PATIENCE = 16
 """Windows at rest between two probes. They cost nothing where the runtimes are full, but they lengthen the queue."""
 
 
@@ -65,10 +76,12 @@ class AutoSize:
 
     def __init__(self, clock: Clock, *, known_slots: int | None = None, ceiling: int = CEILING) -> None:
         self._lock = threading.Lock()
+        self._clock = clock
         self._most = ceiling
         self._window = RateWindow(clock)
         self._durations = Durations(clock)
         self._gauges = EngineGauges()
+        self._row_seconds = READ_SECONDS
         self.restart(known_slots)
 
     def restart(self, known_slots: int | None) -> int:
@@ -79,10 +92,9 @@ class AutoSize:
             self._patience = FIRST_PATIENCE
             self._refused = False
             self._was_full = False
-            self._base: float | None = None
-            self._before: float | None = None
-            self._paces: dict[int, float] = {}
-            self._is_guess = False
+            self._base: Throughput | None = None
+            self._before: Throughput | None = None
+            self._is_guess = self._rises_if_less_is_less = self._looked_twice = False
             self._quiet = 0
             self._careful = False
             self._tried_more = False
@@ -103,12 +115,13 @@ class AutoSize:
         """Count an answered row that began at this time of the clock. Gives a new size, or None."""
         with self._lock:
             before = self.size
+            self._row_seconds += EASE * (min(self._clock() - began_at, READ_SECONDS) - self._row_seconds)
             if self._refused:
                 self._refused = False
                 if self._grew or not self._window.settling:  # else it was of the rows that were sent before
                     self._give_way()
-            elif (rate := self._window.count()) is not None:
-                self._judge(rate)
+            elif (found := self._window.count(began_at)) is not None:
+                self._judge(found)
             elif self._phase is Phase.RISE and (pace := self._durations.count(began_at)) is not None:
                 self._judge_pace(pace)
             return self.size if self.size != before else None
@@ -124,8 +137,15 @@ class AutoSize:
             self._durations.reopen()
             self._gauges.forget()
 
+    @property
+    def seconds_between_readings(self) -> float:
+        """How often the gauges are worth reading: no more than once in a row's time, and seldom once all is found."""
+        if self._phase is Phase.REST and self._gauges.agree:
+            return READ_SECONDS
+        return min(READ_SECONDS, max(LEAST_READ_SECONDS, self._row_seconds))
+
     def loaded(self, load: RuntimeLoad, in_flight: int) -> int | None:
-        """Take a reading of the runtimes' gauges, about one a second. Gives a new size, or None."""
+        """Take a reading of the runtimes' gauges. Gives a new size, or None."""
         with self._lock:
             before = self.size
             self._gauges.read(load, in_flight)
@@ -145,55 +165,60 @@ class AutoSize:
         elif self._phase is Phase.REST and self._was_full:
             self._probe(None)
 
-    def _judge(self, rate: float) -> None:
+    def _judge(self, found: Throughput) -> None:
         if self._phase is Phase.RISE:
-            self._judge_rise(rate)
+            self._judge_rise(found)
         elif self._phase is Phase.FALL:
-            self._judge_fall(rate)
+            self._judge_fall(found)
         elif self._phase is Phase.PROBE:
-            self._judge_probe(rate)
+            self._judge_probe(found)
         else:
-            self._judge_rest(rate)
+            self._judge_rest(found)
 
     def _judge_pace(self, pace: float) -> None:
         """Go on where rows take hardly longer than with half as many: that is clear long before a rate is counted.
 
         The first number has none to be compared with; there rows must take equally long, as if none had waited.
         """
-        before = self._paces.get(self.size // 2)
-        self._paces[self.size] = pace
-        pays = self._durations.are_equal if self._base is None else before is not None and pace >= PAYS_CLEARLY * before
+        pays = self._durations.are_equal if self._base is None else pace >= PAYS_CLEARLY * self._base.at_most
         if pays and self.size < self._ceiling:
-            self._rise(pace)
+            self._rise(Throughput(pace, pace))
             self._is_guess = True
 
-    def _judge_rise(self, rate: float) -> None:
-        if self._base is not None and PAYS * self._base <= rate < PAYS_CLEARLY * self._base and not self._careful:
+    def _judge_rise(self, found: Throughput) -> None:
+        growth = math.inf if self._base is None else found.sure_growth(self._base)
+        if PAYS <= growth < PAYS_CLEARLY and not self._careful:
             self._careful = True
             self._open_window()
-        elif self._is_guess and self._base is not None and rate < HOLDS * self._base:
-            self._fall(self.size, rate, fallback=self.size)  # what the rows' times promised was too much
-        elif self._base is not None and rate < PAYS * self._base:
+        elif self._base is not None and growth < PAYS and not self._is_guess:
             self._fall(self._least, self._base, fallback=math.ceil(self._least * HEADROOM))
-        elif self.size >= self._ceiling:
-            self._fall(self.size, rate, fallback=self.size)
+        elif self.size >= self._ceiling or (self._is_guess and growth < PAYS_PROVEN):
+            # What the rows' times promised of fewer was a first look. A trial of less shows what it was worth.
+            self._fall(self.size, found, fallback=self.size)
+            self._rises_if_less_is_less = growth >= PAYS
         else:
-            self._rise(rate)
+            self._rise(found)
 
-    def _judge_fall(self, rate: float) -> None:
+    def _judge_fall(self, found: Throughput) -> None:
         if self._base is None:  # after a refusal nothing is known yet
-            self._fall(self.size, rate, fallback=self.size)
-        elif rate >= HOLDS * self._base:
+            self._fall(self.size, found, fallback=self.size)
+        elif found.counted >= HOLDS * self._base.counted:
             self._fall(self.size, self._base, fallback=min(self._fallback, math.ceil(self.size * HEADROOM)))
+        elif found.growth_at_most(self._base) >= HOLDS and not self._looked_twice:
+            self._looked_twice = True
+            self._open_window()
+        elif self._rises_if_less_is_less and self._fallback < self._ceiling:
+            self.size = self._fallback
+            self._rise(self._base)
         else:
             self._rest_at(self._fallback, self._base)
 
-    def _judge_rest(self, rate: float) -> None:
-        if self._base is not None and rate < DROPPED * self._base:
+    def _judge_rest(self, found: Throughput) -> None:
+        if self._base is not None and found.growth_at_most(self._base) < DROPPED:
             self._patience = FIRST_PATIENCE
-            self._try_less(rate)
+            self._try_less(found)
             return
-        self._base = rate if self._base is None else max(self._base, (3 * self._base + rate) / 4)
+        self._base = found if self._base is None else self._base.eased_towards(found)
         self._quiet += 1
         if self._quiet < self._patience:
             self._open_window()
@@ -201,23 +226,24 @@ class AutoSize:
         self._patience = min(LONGEST_PATIENCE, 2 * self._patience)
         if self._tried_more or self._gauges.queueing or self.size >= self._ceiling:
             self._tried_more = False
-            self._try_less(rate)
+            self._try_less(found)
         else:
             self._tried_more = True
-            self._probe(rate)
+            self._probe(found)
 
-    def _try_less(self, rate: float) -> None:
+    def _try_less(self, found: Throughput) -> None:
         if self.size > LEAST_WORTH_A_TRIAL:
-            self._fall(self.size, rate, fallback=self.size)
+            self._fall(self.size, found, fallback=self.size)
         else:
-            self._rest_at(self.size, rate)
+            self._rest_at(self.size, found)
 
-    def _judge_probe(self, rate: float) -> None:
-        if self._before is None or rate >= PROBE_PAYS * self._before:
+    def _judge_probe(self, found: Throughput) -> None:
+        growth = math.inf if self._before is None else found.sure_growth(self._before)
+        if growth >= PROBE_PAYS:
             self._patience = FIRST_PATIENCE
-            self._rise(rate)
-        elif rate >= PROBE_PAYS_A_LITTLE * self._before:
-            self._rest_at(self.size, rate)
+            self._rise(found)
+        elif growth >= PROBE_PAYS_A_LITTLE:
+            self._rest_at(self.size, found)
         else:
             self._rest_at(self._fallback, self._base)
 
@@ -230,27 +256,27 @@ class AutoSize:
             self._phase, self._base = Phase.FALL, None
             self._go_to(self.size * 3 // 4)
 
-    def _rise(self, rate: float) -> None:
-        self._phase, self._least, self._base, self._is_guess = Phase.RISE, self.size, rate, False
+    def _rise(self, found: Throughput) -> None:
+        self._phase, self._least, self._base, self._is_guess = Phase.RISE, self.size, found, False
         self._go_to(2 * self.size)
 
-    def _fall(self, held: int, base: float, *, fallback: int) -> None:
+    def _fall(self, held: int, base: Throughput, *, fallback: int) -> None:
         """Try whether less than `held`, which brings `base` rows a second, brings as much. If not: `fallback`."""
         self._phase, self._base, self._fallback = Phase.FALL, base, fallback
+        self._rises_if_less_is_less = False
         lower = int(held * FALLS_TO)
         if lower:
             self._go_to(lower)
         else:
             self._rest_at(fallback, base)
 
-    def _probe(self, before: float | None) -> None:
+    def _probe(self, before: Throughput | None) -> None:
         """Try a quarter more. Without a rate to compare with, the gauges said that there is room."""
-        self._phase, self._before, self._fallback, self._was_full = Phase.PROBE, before, self.size, False
+        self._phase, self._before, self._fallback, self._was_full = Phase.PROBE, before or self._base, self.size, False
         self._go_to(max(self.size + 1, math.ceil(self.size * PROBES_WITH)))
 
-    def _rest_at(self, size: int, base: float | None) -> None:
+    def _rest_at(self, size: int, base: Throughput | None) -> None:
         self._phase, self._base = Phase.REST, base
-        self._paces.clear()
         self._go_to(size)
 
     def _go_to(self, size: int) -> None:
@@ -258,6 +284,7 @@ class AutoSize:
         self.size = max(1, min(size, self._ceiling))
         self._grew = self.size > before
         self._quiet = 0
+        self._looked_twice = False
         self._careful = self._phase is not Phase.RISE
         self._durations.open(self.size)
         self._open_window()
@@ -266,7 +293,8 @@ class AutoSize:
     def _open_window(self) -> None:
         self._window.open(
             in_flight=self.size,
-            rounds=REST_ROUNDS if self._phase is Phase.REST else SEARCH_ROUNDS,
+            rounds=REST_ROUNDS if self._phase is Phase.REST or self._looked_twice else SEARCH_ROUNDS,
+            least_seconds=REST_SECONDS if self._phase is Phase.REST else SEARCH_SECONDS,
             least_rows=CAREFUL_ROWS if self._careful else RISE_ROWS,
-            clearly=math.inf if self._careful else PAYS_CLEARLY * (self._base or 0.0),
+            clearly=math.inf if self._careful else PAYS_CLEARLY * (self._base.counted if self._base else 0.0),
         )

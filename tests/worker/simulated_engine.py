@@ -10,8 +10,7 @@ from app.domain.runtimes import RuntimeLoad
 from app.worker.sizing import AutoSize
 
 AGAIN_SECONDS = 0.5
-GAUGE_SECONDS = 1.0
-OURS, THEIRS, AGAIN, GAUGE = "ours", "theirs", "again", "gauge"
+OURS, HEARD, THEIRS, AGAIN, GAUGE = "ours", "heard", "theirs", "again", "gauge"
 
 
 @dataclass
@@ -19,7 +18,10 @@ class SimulatedEngine:
     """Works on `slots` rows at once for `latency` seconds each, give or take `spread` of it; the others wait in order.
 
     `slots_at` changes the slots at these seconds; `others_at` brings rows of somebody else, for good. Beyond
-    `queue_bound` waiting rows it refuses, and the row comes again. A `gauged` one tells its load once a second.
+    `queue_bound` waiting rows it refuses, and the row comes again. A `gauged` one tells its load.
+
+    The worker in front of it takes `row_cost` seconds for each answer, one after the other, and about once a second its
+    machine stands still, for `stall` seconds on average.
     """
 
     slots: int
@@ -30,6 +32,8 @@ class SimulatedEngine:
     queue_bound: int | None = None
     gauged: bool = False
     known_slots: int | None = None
+    row_cost: float = 0.0
+    stall: float = 0.0
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -47,10 +51,12 @@ class SimulatedEngine:
         self._waiting: deque[tuple[str, float]] = deque()
         self._ours_waiting = 0
         self._in_flight = 0
+        self._busy_until = 0.0
+        self._stalls_at = self._random.expovariate(1.0)
         self._changes = sorted(self.slots_at.items())
         self._arrivals = sorted(self.others_at.items())
         if self.gauged:
-            self._later(GAUGE_SECONDS, GAUGE)
+            self._later(self.size.seconds_between_readings, GAUGE)
 
     def run(self, *, seconds: float) -> "SimulatedEngine":
         """Give it as many rows as the AutoSize lets, for so long."""
@@ -85,6 +91,16 @@ class SimulatedEngine:
 
     def _on_ours(self, began_at: float) -> None:
         self._running -= 1
+        if self.stall and self.now >= self._stalls_at:
+            self._busy_until = max(self._busy_until, self.now) + self._random.uniform(0, 2 * self.stall)
+            self._stalls_at = self.now + self._random.expovariate(1.0)
+        if self.row_cost or self.now < self._busy_until:
+            self._busy_until = max(self._busy_until, self.now) + self.row_cost
+            self._later(self._busy_until - self.now, HEARD, began_at)
+        else:
+            self._on_heard(began_at)
+
+    def _on_heard(self, began_at: float) -> None:
         self._in_flight -= 1
         self.ends.append(self.now)
         self._resized(self.size.row_done(began_at))
@@ -99,7 +115,7 @@ class SimulatedEngine:
     def _on_gauge(self, _began_at: float) -> None:
         waiting = len(self._waiting)
         self._resized(self.size.loaded(RuntimeLoad(self._running, waiting), self._in_flight))
-        self._later(GAUGE_SECONDS, GAUGE)
+        self._later(self.size.seconds_between_readings, GAUGE)
 
     def _resized(self, size: int | None) -> None:
         if size is not None:

@@ -56,7 +56,7 @@ def test_auto_moves_the_permits(clock: Clock) -> None:
     permits = Permits(1)
     size = PromptSize(permits, clock, fixed=None)
     assert permits.limit == START
-    run_rows(size, clock, rows=400, per_second=lambda: 100 * permits.limit)
+    run_rows(size, clock, rows=2000, per_second=lambda: 100 * permits.limit)
     assert permits.limit > 2 * START
 
 

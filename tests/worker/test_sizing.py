@@ -40,6 +40,16 @@ def test_the_whole_run_is_fast_the_search_included(slots: int, latency: float, r
     assert engine.most_queued(6.0) <= slots
 
 
+@pytest.mark.parametrize(("slots", "latency"), [(64, 0.05), (256, 0.2), (8, 0.1)])
+def test_a_worker_whose_machine_is_busy_and_stalls_does_not_take_that_for_room(slots: int, latency: float) -> None:
+    """Half of a core for the answers of the fastest, and some hundredths of a second away about once a second."""
+    engines = [
+        SimulatedEngine(slots, latency, gauged=True, row_cost=0.00066, stall=0.05, seed=seed).run(seconds=14)
+        for seed in range(10)
+    ]
+    assert sorted(engine.most_queued(5) for engine in engines)[-2] <= slots
+
+
 @pytest.mark.parametrize("gauged", [False, True], ids=["by the rate", "with gauges"])
 @pytest.mark.parametrize(("before", "after"), [(64, 16), (256, 32), (16, 64), (64, 256)])
 def test_it_follows_an_engine_whose_slots_change(before: int, after: int, *, gauged: bool) -> None:
