@@ -7,6 +7,7 @@ from app.domain.runtimes import RuntimeLoad
 
 READINGS = 5
 """Only what all of them say counts: rows that end together look like an idle engine and a long queue for one step."""
+TWICE = 2
 HEADROOM = 1.125
 """In flight per row that the runtimes work on. The eighth keeps their queue from running dry between two answers."""
 LONG_QUEUE = 0.25
@@ -34,18 +35,29 @@ class EngineGauges:
         """Rows waited at every reading: more in flight would only wait longer."""
         return self.agree and all(load.waiting for load, _ in self._readings)
 
+    @property
+    def backlog(self) -> bool:
+        """Twice in a row far more waited than has to, behind an engine at work: no more in flight can pay."""
+        return len(self._readings) >= TWICE and all(_is_backlog(load) for load, _ in self._readings)
+
+    @property
+    def may_be_backlog(self) -> bool:
+        """Far more waited just now. It may be a batch of prompts between two steps of the engine."""
+        return bool(self._readings) and _is_backlog(self._readings[-1][0])
+
     def takes_all(self, size: int) -> bool:
         """Nothing waited, and the engine worked on all of the `size` rows that may be in flight: it may have room."""
         return self.agree and all(
             not load.waiting and in_flight >= size and load.running >= ALL * size for load, in_flight in self._readings
         )
 
-    def fair_size(self) -> int | None:
+    def fair_size(self, *, soon: bool = False) -> int | None:
         """Give the number in flight that leaves an eighth waiting, when far more wait; None: the queue is as it should.
 
-        Others may use the engines too: each brings down its own part of the queue, and nobody more than that.
+        `soon`: two readings are enough. Others may use the engines too: each brings down its own part of the queue, and
+        nobody more than that.
         """
-        if not self.agree:
+        if not (self.agree or (soon and self.backlog)):
             return None
         waiting = min(load.waiting for load, _ in self._readings)
         running = max(load.running for load, _ in self._readings)
@@ -58,3 +70,7 @@ class EngineGauges:
     def agree(self) -> bool:
         """Whether there are enough of them."""
         return len(self._readings) == READINGS
+
+
+def _is_backlog(load: RuntimeLoad) -> bool:
+    return load.running > 0 and load.waiting > max(1, LONG_QUEUE * load.running)

@@ -30,14 +30,14 @@ class RateWindow:
         At least `least_rows`: a few say little about rows of different lengths. A rate that is `clearly` high enough
         after one round needs no second.
         """
-        owed = self._in_flight or in_flight
+        settle = max(self._in_flight, in_flight)  # what is owed, or until added rows queue, too
         self._in_flight = in_flight
         self._clearly = clearly
         self._least_seconds = least_seconds
         self._round = max(in_flight, least_rows)
         self._wanted = in_flight * max(rounds, math.ceil(least_rows / in_flight))
         self.reopen()
-        self._settle = owed
+        self._settle = settle
 
     def reopen(self) -> None:
         """Begin anew: what was counted says nothing, because rows ran out."""

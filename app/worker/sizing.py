@@ -50,6 +50,7 @@ REST_SECONDS = 0.6
 READ_SECONDS = 1.0
 LEAST_READ_SECONDS = 0.25
 """Between two readings of the gauges."""
+QUICK_SECONDS = 0.5
 EASE = 1 / 8
 """The part that the newest row has in how long rows take."""
 FIRST_PATIENCE = 4
@@ -81,7 +82,7 @@ class AutoSize:
         self._window = RateWindow(clock)
         self._durations = Durations(clock)
         self._gauges = EngineGauges()
-        self._row_seconds = READ_SECONDS
+        self._row_seconds = self._least_row_seconds = READ_SECONDS
         self.restart(known_slots)
 
     def restart(self, known_slots: int | None) -> int:
@@ -89,6 +90,7 @@ class AutoSize:
         with self._lock:
             start = start_size(known_slots)
             self._ceiling = min(start, self._most) if known_slots else self._most
+            self._durations.forget()
             self._patience = FIRST_PATIENCE
             self._refused = False
             self._was_full = False
@@ -116,6 +118,7 @@ class AutoSize:
         with self._lock:
             before = self.size
             self._row_seconds += EASE * (min(self._clock() - began_at, READ_SECONDS) - self._row_seconds)
+            self._least_row_seconds = min(self._least_row_seconds, self._row_seconds)
             if self._refused:
                 self._refused = False
                 if self._grew or not self._window.settling:  # else it was of the rows that were sent before
@@ -142,14 +145,16 @@ class AutoSize:
         """How often the gauges are worth reading: no more than once in a row's time, and seldom once all is found."""
         if self._phase is Phase.REST and self._gauges.agree:
             return READ_SECONDS
-        return min(READ_SECONDS, max(LEAST_READ_SECONDS, self._row_seconds))
+        return min(READ_SECONDS, max(LEAST_READ_SECONDS, self._least_row_seconds))
 
     def loaded(self, load: RuntimeLoad, in_flight: int) -> int | None:
         """Take a reading of the runtimes' gauges. Gives a new size, or None."""
         with self._lock:
             before = self.size
             self._gauges.read(load, in_flight)
-            fair = self._gauges.fair_size()
+            # Quick rows show within two readings whether they wait; slow ones may wait for their prompts alone.
+            quick = self._least_row_seconds <= QUICK_SECONDS
+            fair = self._gauges.fair_size(soon=quick and self._phase is Phase.RISE)
             if fair is not None and fair < self.size:
                 self._rest_at(fair, None)
             elif self._gauges.takes_all(self.size):
@@ -181,13 +186,15 @@ class AutoSize:
         The first number has none to be compared with; there rows must take equally long, as if none had waited.
         """
         pays = self._durations.are_equal if self._base is None else pace >= PAYS_CLEARLY * self._base.at_most
-        if pays and self.size < self._ceiling:
+        if pays and self._durations.hardly_grew and self.size < self._ceiling and not self._gauges.may_be_backlog:
             self._rise(Throughput(pace, pace))
             self._is_guess = True
 
     def _judge_rise(self, found: Throughput) -> None:
         growth = math.inf if self._base is None else found.sure_growth(self._base)
-        if PAYS <= growth < PAYS_CLEARLY and not self._careful:
+        if self._gauges.backlog:
+            self._fall(self.size, found, fallback=self.size)
+        elif PAYS <= growth < PAYS_CLEARLY and not self._careful:
             self._careful = True
             self._open_window()
         elif self._base is not None and growth < PAYS and not self._is_guess:
@@ -200,7 +207,8 @@ class AutoSize:
             self._rise(found)
 
     def _judge_fall(self, found: Throughput) -> None:
-        if self._base is None:  # after a refusal nothing is known yet
+        if self._base is None or self._gauges.backlog:
+            # After a refusal nothing is known yet, and where so many wait less is enough, whatever was counted before.
             self._fall(self.size, found, fallback=self.size)
         elif found.counted >= HOLDS * self._base.counted:
             self._fall(self.size, self._base, fallback=min(self._fallback, math.ceil(self.size * HEADROOM)))
@@ -216,7 +224,8 @@ class AutoSize:
     def _judge_rest(self, found: Throughput) -> None:
         if self._base is not None and found.growth_at_most(self._base) < DROPPED:
             self._patience = FIRST_PATIENCE
-            self._try_less(found)
+            self._phase, self._base = Phase.FALL, None  # a part of this window may be older: once more, then less
+            self._go_to(self.size)
             return
         self._base = found if self._base is None else self._base.eased_towards(found)
         self._quiet += 1
@@ -226,7 +235,7 @@ class AutoSize:
         self._patience = min(LONGEST_PATIENCE, 2 * self._patience)
         if self._tried_more or self._gauges.queueing or self.size >= self._ceiling:
             self._tried_more = False
-            self._try_less(found)
+            self._try_less(self._base)
         else:
             self._tried_more = True
             self._probe(found)
