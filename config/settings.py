@@ -211,7 +211,8 @@ class WorkerSettings(
         600, description="Longest time a row waits for Ollama to load its model; it is not part of row_timeout_seconds."
     )
     keep_alive_seconds: float = Field(
-        -1, description="Leave after this long without work; -1 = stay (launched workers: 300)."
+        -1,
+        description="Leave after this long without work; 0 = when there is none, -1 = stay (launched workers: 300).",
     )
     wait_max_seconds: Seconds = Field(30, description="Longest wait of one long poll.")
     retry_min_seconds: Seconds = Field(1, description="First wait after a failed call; doubles.")

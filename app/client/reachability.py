@@ -1,7 +1,8 @@
 """Whether the control plane answers: said in the log, and known to all calls of a client.
 
-It is logged at the first failure, then once a minute (BK-05). The first call that is answered again has all others go
-on that wait between two tries: after a long outage each would else sleep out the longest of its waits.
+It is logged at the first failure, then once a minute (BK-05), and no oftener where it comes and goes: a server that is
+slow answers one call in time and not the next. The first call that is answered again has all others go on that wait
+between two tries: after a long outage each would else sleep out the longest of its waits.
 """
 
 import threading
@@ -22,7 +23,8 @@ class Reachability:
         self._clock = clock
         self._changed = threading.Condition()
         self._since: float | None = None
-        self._said = 0.0
+        self._said_at = float("-inf")
+        self._is_said = False
         self._returns = 0
         self._closed = False
 
@@ -46,12 +48,10 @@ class Reachability:
         """A call got no usable answer."""
         now = self._clock()
         with self._changed:
-            first = self._since is None
-            if self._since is None:
-                self._since = now
-            elif now - self._said < REMIND_SECONDS:
+            self._since = now if self._since is None else self._since
+            if now - self._said_at < REMIND_SECONDS:
                 return
-            self._said = now
+            first, self._is_said, self._said_at = not self._is_said, True, now
             silent = now - self._since
         log.warning("worker.unreachable", server=self._server, why=why, first=first, for_seconds=round(silent, 1))
 
@@ -61,10 +61,11 @@ class Reachability:
             return
         with self._changed:
             since, self._since = self._since, None
+            was_said, self._is_said = self._is_said, False
             if since is not None:
                 self._returns += 1
                 self._changed.notify_all()
-        if since is not None:
+        if since is not None and was_said:
             log.info("worker.reachable", server=self._server, after_seconds=round(self._clock() - since, 1))
 
     def wait(self, seconds: float, *, returns: int | None) -> None:

@@ -215,9 +215,13 @@ class Agent:
             self.drain(ByeReason.DRAIN)
         elif answer.work:
             self._shares.ring()
-        keep_alive = self._settings.keep_alive_seconds
-        if self.phase is Phase.READY and 0 <= keep_alive <= self._shares.idle_seconds:
+        elif self._has_idled():
             self.drain(ByeReason.IDLE)
+
+    def _has_idled(self) -> bool:
+        """Whether it is to leave, for there is nothing to do (ID-01, ID-02). 0: as soon as it is told so when ready."""
+        keep_alive, idle = self._settings.keep_alive_seconds, self._shares.idle_seconds
+        return idle is not None and 0 <= keep_alive <= idle and self._words.was_ready and not self._puller.is_active
 
     def next_poll(self, cursor: str | None) -> Poll | None:
         """Describe the next poll; None while there is no permit for what it could bring."""

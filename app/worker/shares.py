@@ -76,10 +76,10 @@ class Shares:
             return self._none_left.wait_for(lambda: not self._shares and not self._claiming, timeout)
 
     @property
-    def idle_seconds(self) -> float:
-        """How long there was nothing to do."""
+    def idle_seconds(self) -> float | None:
+        """How long there has been nothing to do; None while there is something, or a claim is out."""
         with self._lock:
-            return 0.0 if self._shares else self._clock() - self._idle_since
+            return None if self._shares or self._claiming else self._clock() - self._idle_since
 
     def begin(self) -> None:
         """Count idle time from now: the worker is ready."""

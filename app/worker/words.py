@@ -33,6 +33,8 @@ class Words:
         self._activity = activity
         self._facts_at = float("-inf")
         self._changes = self._sent = self._told = 0
+        self._said: Phase | None = None
+        self._answered: Phase | None = None
 
     def beat(self, listing: Listing) -> Heartbeat:
         """Describe a heartbeat; what runtimes serve goes with it when it changed, and every 30 s (R-02)."""
@@ -40,9 +42,10 @@ class Words:
         with_facts = now - self._facts_at >= FACTS_SECONDS
         if with_facts:
             self._facts_at, self._sent = now, self._changes
+        self._said = self._phase()
         return Heartbeat(
             boot_id=self._own.state.boot_id,
-            phase=self._phase(),
+            phase=self._said,
             activity=self._activity(),
             current_invocations=len(listing.leases),
             leases=listing.leases,
@@ -64,7 +67,15 @@ class Words:
 
     def answered(self) -> None:
         """The beat described last was answered."""
-        self._told = self._sent
+        self._told, self._answered = self._sent, self._said
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether the control plane knew, when it answered last, that the worker is ready and what its runtimes serve.
+
+        What it says of work before that says nothing.
+        """
+        return self._answered is Phase.READY and self.are_current
 
     @property
     def are_current(self) -> bool:

@@ -99,6 +99,17 @@ class TestSilence:
         said = [(entry["event"], entry["for_seconds"]) for entry in logs]
         assert said == [("worker.unreachable", 0), ("worker.unreachable", 60), ("worker.unreachable", 120)]
 
+    def test_that_comes_and_goes_is_logged_once_a_minute_too(self) -> None:
+        """A server under load is slow for one call and not for the next; nobody reads a line for each."""
+        now = [0.0]
+        reachability = Reachability("http://server", lambda: now[0])
+        with capture_logs() as logs:
+            for second in range(100):
+                now[0] = float(second)
+                reachability.answered() if second % 2 else reachability.failed("slow")
+        said = [(entry["event"], entry.get("first")) for entry in logs]
+        assert said == [("worker.unreachable", True), ("worker.reachable", None)] * 2
+
     def test_ends_with_one_line(self) -> None:
         reachability = Reachability("http://server", lambda: 0.0)
         reachability.failed("refused")

@@ -13,6 +13,7 @@ from app.client.errors import TryLater
 from app.client.http import Http
 from app.client.patience import Patience
 from app.client.reachability import Reachability
+from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, Cut, FakeControlPlane, Lose, rows
 
 LONG_SECONDS = 60.0
@@ -80,7 +81,8 @@ def test_a_download_goes_on_with_them(plane: FakeControlPlane, http: Http, at_on
     plane.wait(lambda: plane.called("content"))
     plane.never(lambda: len(plane.called("content")) > 1, 0.3)
     http.call("POST", "/workers/bye", content=b"{}")
-    plane.wait(lambda: len(plane.called("content")) == 2)
+    until(lambda: found, "it has all of it")
+    assert len(plane.called("content")) == 2
 
 
 @pytest.mark.parametrize(

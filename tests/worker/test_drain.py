@@ -122,6 +122,27 @@ def test_a_worker_without_work_leaves_after_keep_alive(plane: FakeControlPlane, 
     assert plane.called("bye")[0].body["reason"] == "idle"
 
 
+def test_with_keep_alive_0_it_does_what_there_is_and_leaves_with_the_first_word_that_there_is_no_more(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    plane.give_batch(list(rows(4)))
+    agent = start_agent(keep_alive_seconds=0)
+    runtime.wait(lambda: len(runtime.running) == 4)
+    beats = len(plane.called("heartbeat"))
+    plane.wait(lambda: len(plane.called("heartbeat")) > beats + 2)
+    assert agent.phase is Phase.READY, "nobody is idle who has rows in flight"
+    runtime.let_all()
+    assert agent.join(10)
+    assert (sorted(plane.stored), plane.states()) == ([0, 1, 2, 3], {1: "reported"})
+    assert plane.called("bye")[0].body["reason"] == "idle"
+
+
+def test_with_keep_alive_below_0_it_stays(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    agent = start_agent(keep_alive_seconds=-1)
+    plane.wait(lambda: len(plane.called("heartbeat")) > 5)
+    assert agent.phase is Phase.READY
+
+
 def test_no_claim_is_sent_after_a_drain_began(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
