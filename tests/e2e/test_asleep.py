@@ -1,4 +1,7 @@
-"""The whole machine sleeps for longer than any lease lives, in mid-run, and nobody in it notices but by the clock."""
+"""The whole machine sleeps for longer than any lease lives, in mid-run, or the API alone is away for so long.
+
+Either way nobody could be heard (PROTOCOL 4): nothing expires, and nobody is blamed.
+"""
 
 import signal
 import time
@@ -10,6 +13,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.e2e.rows import assert_each_row_once, marked
+from tests.e2e.submitted import Submitted
 from tests.e2e.yard import PROMPTS, TOLERATION_SECONDS, Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
@@ -61,32 +65,59 @@ def asleep(processes: Sequence[psutil.Process]) -> Iterator[None]:
                 process.send_signal(signal.SIGCONT)
 
 
-def test_a_machine_that_slept_for_longer_than_its_leases_loses_repeats_and_blames_nothing(
-    yard: Yard, cluster: Cluster | None
-) -> None:
-    """Nobody could hear or be heard: no lease expires (FT-09), and what is given up was only what was in flight."""
-    pids = yard.ready["pids"]
+def run_through(yard: Yard, prefix: str) -> Submitted:
     yard.runtime.reset()
-    batch = yard.submit(marked("asleep", ROWS, f"latency_ms={LATENCY_SECONDS * 1000:.0f}"))
+    batch = yard.submit(marked(prefix, ROWS, f"latency_ms={LATENCY_SECONDS * 1000:.0f}"))
     batch.stored(60)
-    with asleep(everybody(yard, cluster)):
-        time.sleep(ASLEEP_SECONDS)  # that is the fault
+    return batch
+
+
+def assert_nobody_was_lost(yard: Yard, batch: Submitted, prefix: str) -> None:
     batch.ended(seconds=120)
-    assert_each_row_once(batch, "asleep", ROWS)
+    assert_each_row_once(batch, prefix, ROWS)
     again = yard.runtime.stats()["requests"] - ROWS
     assert again <= AT_ONCE * (1 + 5 / LATENCY_SECONDS), "what was in flight, and five seconds of work (DESIGN 7)"
     seen = {event["type"] for event in yard.events(batch.id)}
-    assert not seen & {"lease.expired", "job.cautious", "job.row_lost"}, "nobody was lost"
-    assert "service.absence" in {event["type"] for event in yard.events("api")}
-    assert yard.ready["pids"] == pids, "no process had to be started again"
+    assert not seen & {"lease.expired", "job.cautious", "job.row_lost"}
     assert all(worker.alive for worker in yard.workers.values())
     until(lambda: yard.http.get("/readyz").is_success, "all is well")
 
 
+def absences(yard: Yard) -> int:
+    return sum(event["type"] == "service.absence" for event in yard.events("api"))
+
+
+def test_a_machine_that_slept_for_longer_than_its_leases_loses_repeats_and_blames_nothing(
+    yard: Yard, cluster: Cluster | None
+) -> None:
+    """No lease expires (FT-09), and what is given up was only what was in flight."""
+    pids = yard.ready["pids"]
+    batch = run_through(yard, "asleep")
+    before = absences(yard)
+    with asleep(everybody(yard, cluster)):
+        time.sleep(ASLEEP_SECONDS)  # that is the fault
+    assert_nobody_was_lost(yard, batch, "asleep")
+    assert absences(yard) > before
+    assert yard.ready["pids"] == pids, "no process had to be started again"
+
+
+def test_an_api_that_is_away_for_longer_than_leases_live_ends_none_of_them(yard: Yard) -> None:
+    """With beat, control worker and database in perfect health: the sweeps run all the while."""
+    batch = run_through(yard, "deaf")
+    before = absences(yard)
+    with yard.frozen("api"):
+        time.sleep(ASLEEP_SECONDS)  # that is the fault
+    assert_nobody_was_lost(yard, batch, "deaf")
+    assert absences(yard) > before
+    for worker in yard.workers.values():
+        assert "lease.self_stopped" in worker.log.read_text(), (
+            "a lease may be others' by then, for all it knows (LS-05)"
+        )
+
+
 def test_a_worker_that_dies_after_the_machine_woke_is_missed_as_ever(yard: Yard, cluster: Cluster | None) -> None:
     """The time that was slept is given once, and to nobody who is heard of afterwards."""
-    batch = yard.submit(marked("woken", ROWS, f"latency_ms={LATENCY_SECONDS * 1000:.0f}"))
-    batch.stored(60)
+    batch = run_through(yard, "woken")
     with asleep(everybody(yard, cluster)):
         time.sleep(ASLEEP_SECONDS)  # that is the fault
     before = yard.runtime.stats()["requests"]
