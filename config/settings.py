@@ -57,6 +57,9 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
     bootstrap_token: SecretStr | None = Field(
         None, description="The first admin token (gk-…); created at start while no token exists."
     )
+    bootstrap_worker_token: SecretStr | None = Field(
+        None, description="A key for workers (gk-…), beside bootstrap_token; created at start unless it was before."
+    )
 
     schema_wait_seconds: Annotated[float, Field(ge=0)] = Field(
         0, description="A process whose database has an older schema waits so long for it to be brought up, then ends."
@@ -139,7 +142,15 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
             networks([str(text) for text in found])
         return found
 
-    @field_validator("bootstrap_token")
+    @model_validator(mode="after")
+    def _keys_of_their_own(self) -> Self:
+        if self.bootstrap_worker_token is not None and self.bootstrap_token is None:
+            raise ValueError("bootstrap_worker_token goes with bootstrap_token: somebody has to be the first admin")
+        if self.bootstrap_worker_token is not None and self.bootstrap_worker_token == self.bootstrap_token:
+            raise ValueError("bootstrap_worker_token must not be bootstrap_token: workers are no admins")
+        return self
+
+    @field_validator("bootstrap_token", "bootstrap_worker_token")
     @classmethod
     def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith("gk-"):

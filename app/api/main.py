@@ -136,6 +136,8 @@ def begin(yard: Yard, settings: ServerSettings) -> None:
     schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
     if settings.bootstrap_token is not None:
         beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())
+    if settings.bootstrap_worker_token is not None:
+        beginnings.worker_key(yard, settings.bootstrap_worker_token.get_secret_value())
     declared = {name: _declared(name, pool) for name, pool in settings.pools.items()}
     beginnings.declare_pools(yard, declared, default=yard.default_pool)
 

@@ -49,6 +49,11 @@ def exist(session: Session) -> bool:
     return session.exec(select(ApiToken.id).limit(1)).first() is not None
 
 
+def is_known(session: Session, sha256: str) -> bool:
+    """Tell whether a token with this hash was ever created, revoked or not."""
+    return session.exec(select(ApiToken.id).where(ApiToken.sha256 == sha256)).first() is not None
+
+
 def of_org(session: Session, org_id: str) -> Sequence[ApiToken]:
     """List an org's tokens, revoked ones too, newest first."""
     query = select(ApiToken).where(col(ApiToken.org_id) == org_id)

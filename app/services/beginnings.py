@@ -13,6 +13,7 @@ from app.services.context import Yard
 
 OPERATOR_ORG = "default"
 FIRST_KEY = "first admin key"
+WORKER_KEY = "worker key of the settings"
 _ACTOR = "service:start"
 
 
@@ -29,6 +30,24 @@ def first_key(yard: Yard, secret: str) -> bool:
         )
         scopes = ["admin", "worker"]
         tokens_service.insert(session, org, secret, name=FIRST_KEY, scopes=scopes, now=now, actor=_ACTOR)
+        return True
+
+    return yard.store.run(work)
+
+
+def worker_key(yard: Yard, secret: str) -> bool:
+    """Make a key for workers out of `secret`, unless it was made before; tell whether it did. A revoked one stays so.
+
+    `first_key` was called before, so the operator's org is there.
+    """
+
+    def work(session: Session) -> bool:
+        exclusive.hold(session, ["beginnings"])
+        org = orgs.by_name(session, OPERATOR_ORG)
+        if org is None or tokens.is_known(session, tokens_service.digest(secret)):
+            return False
+        now = yard.store.now(session)
+        tokens_service.insert(session, org, secret, name=WORKER_KEY, scopes=["worker"], now=now, actor=_ACTOR)
         return True
 
     return yard.store.run(work)

@@ -16,9 +16,9 @@ from sqlmodel import select
 
 from app.api.main import begin
 from app.api.serving import check_certificate
-from app.db import schema
+from app.db import schema, tokens
 from app.db.store import Store
-from app.db.tables import Org, Pool
+from app.db.tables import ApiToken, Org, Pool
 from app.services import beginnings
 from app.services.opening import open_yard
 from config.settings import ServerSettings
@@ -147,6 +147,32 @@ def test_a_bootstrap_key_counts_only_while_there_is_none(database_url: str, tmp_
         made = beginnings.first_key(yard, "gk-third")
         assert made is False
         yard.store.close()
+
+
+def test_a_workers_key_of_the_settings_is_made_once_and_revoked_for_good(database_url: str, tmp_path: Path) -> None:
+    migrate(database_url)
+
+    def start(worker_key: str) -> dict[str, tuple[list[str], bool]]:
+        settings = ServerSettings(
+            database_url=database_url,
+            data_dir=tmp_path,
+            bootstrap_token="gk-admin",  # noqa: S106 - a test's key
+            bootstrap_worker_token=worker_key,
+        )
+        yard = open_yard(settings)
+        begin(yard, settings)
+        with yard.store.begin() as session:
+            found = {token.prefix: token for token in session.exec(select(ApiToken)).all()}
+            shown = {prefix: (token.scopes, token.revoked_at is None) for prefix, token in found.items()}
+            tokens.revoke(session, found["gk-first"].id, org_id=found["gk-first"].org_id, now=yard.store.now(session))
+        yard.store.close()
+        return shown
+
+    made = {"gk-admin": (["admin", "worker"], True), "gk-first": (["worker"], True)}
+    assert start("gk-first") == made
+    revoked = made | {"gk-first": (["worker"], False)}
+    assert start("gk-first") == revoked
+    assert start("gk-next") == revoked | {"gk-next": (["worker"], True)}
 
 
 def test_the_pools_of_the_settings_are_made_and_what_they_leave_out_stays(database_url: str, tmp_path: Path) -> None:

@@ -125,6 +125,13 @@ def test_a_bad_value_is_named_with_its_place_and_never_shown(monkeypatch: pytest
     assert "hunter2" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("admin", [None, "gk-same"])
+def test_a_key_for_workers_needs_an_admins_and_is_not_that(admin: str | None) -> None:
+    with pytest.raises(SettingsError, match="bootstrap_worker_token") as refusal:
+        load(ServerSettings, cli={"bootstrap_token": admin, "bootstrap_worker_token": "gk-same"})
+    assert "gk-same" not in str(refusal.value)
+
+
 def test_only_what_is_wrong_is_told_and_not_what_follows_from_it() -> None:
     with pytest.raises(SettingsError) as refusal:
         load(ServerSettings, cli={"port": 99999})

@@ -1,0 +1,121 @@
+"""What docker-compose.yml says, read by Compose itself: no engine is asked."""
+
+import json
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.settings import WorkerSettings, known_names
+from tests.docker.stack import ROOT, Stack, make_env, plain_environment, run
+
+PROFILES = ("gpu", "ollama", "vllm")
+ALWAYS = {"redis", "postgres", "migrate", "api", "control", "beat", "flower", "worker"}
+BYE_SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def everything(stack: Stack) -> dict[str, dict[str, Any]]:
+    """All services of all profiles, as Compose understands them."""
+    profiles = [part for profile in PROFILES for part in ("--profile", profile)]
+    return dict(json.loads(stack.compose(*profiles, "config", "--format", "json"))["services"])
+
+
+def test_without_a_profile_there_is_a_whole_service_and_each_profile_adds_its_own(
+    stack: Stack, everything: dict[str, Any]
+) -> None:
+    assert set(stack.compose("config", "--services").split()) == ALWAYS
+    added = {"worker-gpu", "ollama", "worker-ollama", "vllm", "worker-vllm"}
+    assert set(everything) == ALWAYS | added
+    with_device = {name for name, service in everything.items() if "devices" in json.dumps(service.get("deploy", {}))}
+    assert with_device == {"worker-gpu", "vllm"}
+
+
+def test_without_an_env_it_refuses_and_says_what_to_do(compose: None, tmp_path: Path) -> None:
+    (tmp_path / ".env").touch()
+    command = ["docker", "compose", "--env-file", str(tmp_path / ".env"), "config", "--quiet"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=plain_environment())
+    assert done.returncode != 0
+    assert "make .env first, by sh deploy/new-env.sh" in done.stderr
+
+
+def test_the_env_that_is_made_has_a_secret_of_its_own_for_each_that_is_needed(tmp_path: Path) -> None:
+    made = make_env(tmp_path)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    lines = [line for line in made.read_text().splitlines() if line and not line.startswith("#")]
+    values = dict(line.split("=", 1) for line in lines)
+    assert len(set(values.values())) == len(values) == 5
+    assert all(re.fullmatch(r"(gk-)?[0-9a-f]{64}", value) for value in values.values()), values
+    again = subprocess.run(["sh", tmp_path / "deploy" / "new-env.sh"], capture_output=True, check=False)
+    assert again.returncode == 1
+    assert made.read_text().splitlines()[-1] != ""
+
+
+def test_every_variable_of_the_file_is_explained_in_the_example() -> None:
+    used = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
+    example = (ROOT / ".env.example").read_text()
+    told = set(re.findall(r"^(?:# )?([A-Z_]+)=", example, re.MULTILINE))
+    assert used == told
+
+
+def test_defaults_in_the_example_are_those_of_the_file() -> None:
+    file, example = (ROOT / "docker-compose.yml").read_text(), (ROOT / ".env.example").read_text()
+    defaults = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", file))
+    told = dict(re.findall(r"^# ([A-Z_]+)=(.*)$", example, re.MULTILINE))
+    assert told == defaults
+
+
+def test_ports_are_published_on_the_loopback_alone(everything: dict[str, Any]) -> None:
+    published = {name: port["host_ip"] for name, service in everything.items() for port in service.get("ports", ())}
+    assert published == {"api": "127.0.0.1", "flower": "127.0.0.1"}
+
+
+def test_a_worker_has_longer_to_stop_than_its_drain_takes(everything: dict[str, Any]) -> None:
+    workers = [service for name, service in everything.items() if name.startswith("worker")]
+    assert len(workers) == 4
+    for worker in workers:
+        drain = float(worker["environment"]["GPUYARD_DRAIN_SECONDS"])
+        minutes, seconds = re.fullmatch(r"(?:(\d+)m)?(\d+)s", worker["stop_grace_period"]).groups()  # type: ignore[union-attr]
+        grace = 60 * int(minutes or 0) + int(seconds)
+        assert grace > drain + WorkerSettings.model_fields["kill_after_seconds"].default + BYE_SECONDS
+
+
+def test_what_is_ours_has_no_rights_and_writes_into_volumes_alone(everything: dict[str, Any]) -> None:
+    ours = {name: service for name, service in everything.items() if "build" in service}
+    assert set(ours) == set(everything) - {"redis", "postgres", "ollama", "vllm"}
+    for name, service in ours.items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert {volume["type"] for volume in service.get("volumes", ())} <= {"volume"}, name
+
+
+def test_workers_are_given_no_secret_but_their_own_key_and_the_brokers_password(
+    stack: Stack, everything: dict[str, Any]
+) -> None:
+    others = [stack.env[name] for name in ("GPUYARD_BOOTSTRAP_TOKEN", "POSTGRES_PASSWORD", "FLOWER_PASSWORD")]
+    for name, service in everything.items():
+        if name.startswith(("worker", "beat", "ollama", "vllm")):
+            assert not [secret for secret in others if secret in json.dumps(service)], name
+
+
+def test_every_setting_that_is_passed_is_one(everything: dict[str, Any]) -> None:
+    passed = {name for service in everything.values() for name in service.get("environment") or {}}
+    unknown = {name for name in passed if name.startswith("GPUYARD_")} - {f"GPUYARD_{n.upper()}" for n in known_names()}
+    assert unknown == set()
+
+
+def test_compose_finds_no_fault_with_it(stack: Stack) -> None:
+    profiles = [part for profile in PROFILES for part in ("--profile", profile)]
+    done = subprocess.run(
+        stack.command(*profiles, "config", "--quiet"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=plain_environment(),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run(["sh", "-n", str(ROOT / "deploy" / "new-env.sh")]) == ""

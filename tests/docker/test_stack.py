@@ -1,0 +1,101 @@
+"""The whole stack in containers: up, a batch, a killed worker, down and up again. The tests go on from each other."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.docker.stack import Deaths, Stack
+from tests.docker.test_compose_file import ALWAYS
+from tests.e2e.rows import counts, custom_ids
+from tests.e2e.submitted import Submitted
+
+BATCH_SECONDS = 240
+DRAINED = {"worker", "api", "control", "beat", "redis", "postgres"}
+
+
+@pytest.fixture(scope="module")
+def running(images: Stack) -> Iterator[Stack]:
+    """The stack, up and healthy."""
+    images.up()
+    yield images
+    images.remove()
+
+
+def counted(number: int) -> str:
+    return f"Count to {number}."
+
+
+def assert_each_answered_once(batch: Submitted, rows: int) -> None:
+    ended = batch.ended(seconds=BATCH_SECONDS)
+    assert counts(batch) == (rows, rows, 0), batch.errors()[:3]
+    assert custom_ids(batch.output()) == [f"row-{number}" for number in range(rows)]
+    assert ended.error_file_id is None
+
+
+def test_it_comes_up_healthy_without_a_profile(running: Stack) -> None:
+    found = running.containers()
+    assert {name for name, part in found.items() if part["State"] == "running"} == ALWAYS - {"migrate"}
+    assert (found["migrate"]["State"], found["migrate"]["ExitCode"]) == ("exited", 0)
+    checked = ALWAYS - {"migrate", "beat"}
+    assert {name for name, part in found.items() if part["Health"] == "healthy"} == checked
+    assert running.http.get("/readyz").json()["ready"] is True
+
+
+def test_its_worker_came_with_the_key_of_the_env_and_a_batch_is_answered(running: Stack) -> None:
+    questions = ["Name the capital of France.", *map(counted, range(1, 6))]
+    batch = running.submit(questions, max_tokens=16)
+    assert_each_answered_once(batch, len(questions))
+    first = batch.output()[0]["response"]["body"]["choices"][0]["message"]["content"]
+    assert "Paris" in first
+    names = {worker["name"] for worker in running.http.get("/v1/workers").json()["data"]}
+    assert names == {"compose-cpu"}
+
+
+def test_flower_asks_for_a_password_and_changes_nothing(running: Stack) -> None:
+    flower = f"http://127.0.0.1:{running.flower_port}"
+    known = ("admin", running.env["FLOWER_PASSWORD"])
+    assert httpx.get(f"{flower}/api/workers").status_code == 401
+    assert httpx.get(f"{flower}/workers", auth=known).status_code == 200
+    assert httpx.post(f"{flower}/api/worker/shutdown/celery@x", auth=known).status_code == 403
+
+
+def test_the_brokers_data_lasts_and_is_never_evicted(running: Stack) -> None:
+    for setting, value in {"appendonly": "yes", "maxmemory-policy": "noeviction"}.items():
+        said = running.compose("exec", "-T", "redis", "redis-cli", "config", "get", setting)
+        assert said.split() == [setting, value]
+
+
+def test_a_worker_killed_in_mid_run_comes_back_and_no_row_is_lost_or_doubled(running: Stack) -> None:
+    rows = 40
+    batch = running.submit(map(counted, range(rows)), max_tokens=8)
+    batch.stored(4, seconds=BATCH_SECONDS)
+    running.compose("kill", "--signal", "KILL", "worker")
+    assert running.inspect("worker")["State"]["ExitCode"] == 137
+    stored = batch.now().request_counts
+    assert stored is not None
+    assert stored.completed < rows, "it was over before the worker was killed: send more rows"
+    running.up("worker")
+    assert_each_answered_once(batch, rows)
+
+
+def test_down_drains_its_worker_and_what_was_not_done_is_done_after_the_next_up(running: Stack, tmp_path: Path) -> None:
+    rows = 60
+    batch = running.submit(map(counted, range(rows)), max_tokens=8)
+    batch.stored(4, seconds=BATCH_SECONDS)
+    with Deaths(running.name, tmp_path / "deaths") as deaths:
+        running.compose("down", seconds=180)
+        codes = deaths.exit_codes({"worker", "api", "control", "beat", "redis", "postgres"})
+    assert codes["worker"] == 0
+    assert {service: codes[service] for service in ("api", "control", "beat")} == dict.fromkeys(
+        ("api", "control", "beat"), 0
+    )
+    running.up()
+    left = batch.now().request_counts
+    assert left is not None
+    assert left.completed >= 4
+    assert_each_answered_once(batch, rows)
+    workers = running.http.get("/v1/workers").json()["data"]
+    assert [worker["name"] for worker in workers if worker["state"] != "gone"] == ["compose-cpu"], json.dumps(workers)
