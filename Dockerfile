@@ -4,16 +4,15 @@
 #   worker        a GPU machine beside its Ollama or vLLM: no database, no web framework
 #   worker-local  a worker with llama.cpp and a small model of its own, for a CPU
 #
-# Versions and hashes are those of locks/. No pip is left in an image, and nothing is fetched when one starts.
+# Versions and hashes are those of locks/, and nothing is fetched when one starts.
 
 ARG PYTHON=python:3.11-slim
 
 FROM ${PYTHON} AS base
 ENV PATH=/opt/gpuyard/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GPUYARD_DATA_DIR=/var/lib/gpuyard
 # The folder of all that lasts. A volume mounted on it for the first time takes its owner over.
-RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/gpuyard --create-home gpuyard \
-    && chmod 750 /var/lib/gpuyard
-COPY deploy/healthy.py /opt/healthy.py
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/gpuyard gpuyard \
+    && install --directory --owner gpuyard --group gpuyard --mode 750 /var/lib/gpuyard
 WORKDIR /var/lib/gpuyard
 
 FROM base AS build
@@ -51,22 +50,28 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 
 FROM base AS server
 COPY --from=build-server /opt/gpuyard /opt/gpuyard
+COPY deploy/healthy.py deploy/beat_answers.py /opt/health/
 # It listens on its loopback until GPUYARD_HOST and one of GPUYARD_TLS… say who may reach it and how.
 USER gpuyard
 EXPOSE 8765
-HEALTHCHECK --interval=5s --timeout=6s --start-period=60s CMD ["python", "/opt/healthy.py", "http://127.0.0.1:8765/readyz"]
+HEALTHCHECK --interval=5s --timeout=6s --start-period=60s \
+    CMD ["python", "/opt/health/healthy.py", "http://127.0.0.1:8765/readyz"]
 CMD ["gpuyard", "serve"]
 
-FROM base AS worker
-COPY --from=build-worker /opt/gpuyard /opt/gpuyard
+FROM base AS any-worker
+COPY deploy/healthy.py /opt/health/
 ENV GPUYARD_STATE_DIR=/var/lib/gpuyard/worker GPUYARD_METRICS_PORT=9464
 USER gpuyard
 # It drains on SIGTERM: stop it with a grace above drain_seconds + kill_after_seconds, as docker-compose.yml does.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=6s --start-period=60s \
-    CMD ["python", "/opt/healthy.py", "http://127.0.0.1:9464/metrics", "gpuyard_worker_unreachable_seconds", "60"]
+    CMD ["python", "/opt/health/healthy.py", "http://127.0.0.1:9464/metrics", "gpuyard_worker_unreachable_seconds", "60"]
 CMD ["celery", "-A", "app", "worker", "-Q", "gpu"]
 
-FROM worker AS worker-local
+FROM any-worker AS worker
+COPY --from=build-worker /opt/gpuyard /opt/gpuyard
+
+FROM any-worker AS worker-local
 COPY --from=build-model /opt/model /opt/model
+COPY --from=build-worker /opt/gpuyard /opt/gpuyard
 ENV PYTHONPATH=/opt/model GPUYARD_RUNTIME=local

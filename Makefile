@@ -73,8 +73,8 @@ docker-engine: ## a Docker engine with Compose for test-docker, from Debian wher
 	tests/docker/engine.sh start
 
 test-docker: $(VENV)/.dev docker-engine ## the images, the whole stack and the queues in containers (five minutes, 2 GB)
-	tests/docker/engine.sh images
-	tests/docker/engine.sh run $(BIN)/python -m pytest -m docker tests/docker --durations 10
+	tests/docker/engine.sh images $(BIN)/python
+	tests/docker/engine.sh run $(BIN)/python -m pytest -m docker tests/docker -n 2 --dist loadfile --durations 15
 
 docker-stop: ## end the Docker engine that docker-engine started
 	tests/docker/engine.sh stop

