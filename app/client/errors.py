@@ -6,9 +6,10 @@ ControlPlaneError
 │   └── LeaseLost    403 not_assigned, any other 409   drop the one job it is about, go on
 └── Dismissed        401, 403 for access, 412, 426     stop every job, keep the spool, exit 1 with the reason
     ├── NameTaken    409 name_taken                    (at hello)
-    └── Superseded   409 superseded                    (another process of this install took over)
+    ├── Superseded   409 superseded                    (another process of this install took over)
+    └── NotKnown     404 no_worker                     (forgotten after a long silence, or by a restored database)
 
-Source: R-11, PROTOCOL 3.
+Source: R-11, PROTOCOL 3, A-30.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import httpx
 
 _DISMISSING = frozenset({401, 403, 412, 426})
 _FORBIDDEN = 403
+_NOT_FOUND = 404
 _CONFLICT = 409
 _PASSING = frozenset({408, 425, 429})
 _SERVER_ERROR = 500
@@ -82,6 +84,10 @@ class Superseded(Dismissed):
     """A newer process of this install has said hello; this one is to stop its jobs and leave."""
 
 
+class NotKnown(Dismissed):
+    """The control plane knows no such worker of this key. What it was given is not its own any more; a hello is."""
+
+
 _CONFLICTS: dict[str | None, type[ControlPlaneError]] = {"name_taken": NameTaken, "superseded": Superseded}
 
 
@@ -95,6 +101,8 @@ def error_of(response: httpx.Response) -> ControlPlaneError:
         return later
     if status == _CONFLICT:
         return _CONFLICTS.get(code, LeaseLost).of(response)
+    if status == _NOT_FOUND and code == "no_worker":
+        return NotKnown.of(response)
     if status == _FORBIDDEN and code == "not_assigned":
         return LeaseLost.of(response)
     return (Dismissed if status in _DISMISSING else Refused).of(response)

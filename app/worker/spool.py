@@ -16,7 +16,7 @@ import structlog
 from pydantic import ValidationError
 
 from app.client.control_plane import ControlPlane
-from app.client.errors import Refused
+from app.client.errors import NotKnown, Refused
 from app.schemas.claims import FailureReport
 from app.schemas.segments import HandInHeader
 from app.worker.state import write_durably
@@ -128,7 +128,8 @@ class Spool:
     def send_orphans(self, plane: ControlPlane, *, deadline_seconds: float) -> None:
         """Send all, oldest first. Raises TryLater or Dismissed; what was not answered stays.
 
-        What is refused, or cannot be read, is thrown away: it would stand before everything else for ever.
+        What is refused, cannot be read, or is of a worker that nobody knows any more, is thrown away: it would stand
+        before everything else for ever.
 
         They are sent without a boot id: they count by their lease alone, also when this process has not said hello.
         """
@@ -137,7 +138,7 @@ class Spool:
                 item = self._orphans[0]
                 try:
                     _send(item, plane, deadline_seconds)
-                except (Refused, ValidationError, FileNotFoundError) as error:
+                except (Refused, NotKnown, ValidationError, FileNotFoundError) as error:
                     log.warning("spool.refused", file=item.path.name, why=str(error))
                 self.remove(item)
                 with self._lock:

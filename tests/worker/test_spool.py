@@ -63,7 +63,9 @@ def test_a_dismissal_keeps_the_spool(tmp_path: Path, plane: FakeControlPlane, cl
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("no", [Answer(400), refusal(403, "not_assigned"), refusal(409, "stale")])
+@pytest.mark.parametrize(
+    "no", [Answer(400), refusal(403, "not_assigned"), refusal(409, "stale"), refusal(404, "no_worker")]
+)
 def test_what_is_refused_for_good_is_not_sent_for_ever(
     tmp_path: Path, plane: FakeControlPlane, client: ControlPlane, no: Answer
 ) -> None:
