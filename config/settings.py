@@ -31,15 +31,23 @@ from config.fields import (
 )
 from config.pools import PoolSettings
 from config.queues import check_pool_name
+from config.retention import RetentionSettings
 from config.sources import Layer, SettingsError, layers, nearest
 
 MIB = 1024 * 1024
-DAY_SECONDS = 86_400
 MAX_SHARD_ROWS = 4096
 """A shard that finished every other row must still fit the set of rows that a hand-in carries."""
 
 
-class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettings, DataDirSettings, MetricsSettings):
+class ServerSettings(
+    SweepSettings,
+    BrokerSettings,
+    PoolNameSettings,
+    SlotSettings,
+    DataDirSettings,
+    MetricsSettings,
+    RetentionSettings,
+):
     """API, control worker, migrations and sweeps."""
 
     database_url: SecretStr = Field(
@@ -93,11 +101,6 @@ class ServerSettings(SweepSettings, BrokerSettings, PoolNameSettings, SlotSettin
     max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
     max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")
     max_line_bytes: PositiveInt = Field(64 * MIB, description="Bytes of one line of an input file at most.")
-    file_retention_seconds: PositiveInt = Field(
-        30 * DAY_SECONDS, description="Life of a file of purpose batch when the upload names none."
-    )
-    blob_retention_seconds: PositiveInt = Field(DAY_SECONDS, description="Life of contents that nothing refers to.")
-    event_retention_seconds: PositiveInt = Field(30 * DAY_SECONDS, description="Life of an event.")
     webhook_networks: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Networks outside the public Internet that webhooks may be sent to, by plain HTTP too: "

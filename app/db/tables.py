@@ -6,13 +6,14 @@ Deleting is rare and explicit; foreign keys are enforced on both databases. Row 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, UniqueConstraint, false, text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, String, UniqueConstraint, false, text
 from sqlmodel import Field, SQLModel
 
 from app.db.types import AnyText, BigId, UtcMs
 from app.domain.batches import BatchState
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LeaseState
+from app.domain.retention import Kept
 from app.domain.workers import Activity, Phase, Transport, WorkerState
 
 _COUNTS_UP = {"sqlite_autoincrement": True}
@@ -87,6 +88,20 @@ class Blob(SQLModel, table=True):
     """Contents outside the database. `put_at` null: written, or not, by whoever made the row (PROTOCOL 5, 8)."""
 
     __tablename__ = "blob"
+    __table_args__ = (
+        Index(
+            "ix_blob_unput",
+            "created_at",
+            sqlite_where=text("put_at IS NULL"),
+            postgresql_where=text("put_at IS NULL"),
+        ),
+        Index(
+            "ix_blob_unreferenced",
+            "unreferenced_at",
+            sqlite_where=text("unreferenced_at IS NOT NULL AND collected_at IS NULL"),
+            postgresql_where=text("unreferenced_at IS NOT NULL AND collected_at IS NULL"),
+        ),
+    )
 
     key: str = Field(primary_key=True)
     org_id: str = Field(foreign_key="org.id")
@@ -94,7 +109,7 @@ class Blob(SQLModel, table=True):
     digest: str | None = None
     created_at: datetime = _at(nullable=False)
     put_at: datetime | None = _at()
-    unreferenced_at: datetime | None = _at(index=True)
+    unreferenced_at: datetime | None = _at()
     collected_at: datetime | None = _at()
 
 
@@ -121,6 +136,7 @@ class Batch(SQLModel, table=True):
 
     `requirements` maps a requirement key to `{"endpoint", "models", "parameters": {model: [name]}}`, so that
     eligibility is judged once a key. `drop_parameters`: a row runs without what its runtime does not take, and says so.
+    `kept` says what retention has left of a batch that ended; `top_errors` is what its jobs and segments said before.
     """
 
     __tablename__ = "batch"
@@ -129,6 +145,27 @@ class Batch(SQLModel, table=True):
         Index("ix_batch_order", "pool", "state", "rank", "expires_at", "seq"),
         Index("ix_batch_due", "state", "expires_at"),
         Index("ix_batch_create", "token_id", "args_digest"),
+        Index(
+            "ix_batch_idempotency",
+            "token_id",
+            "idempotency_key",
+            sqlite_where=text("idempotency_key IS NOT NULL"),
+            postgresql_where=text("idempotency_key IS NOT NULL"),
+        ),
+        Index("ix_batch_kept", "kept", "ended_at"),
+        # What a delete of a file looks up, as it must.
+        Index(
+            "ix_batch_output",
+            "output_file_id",
+            sqlite_where=text("output_file_id IS NOT NULL"),
+            postgresql_where=text("output_file_id IS NOT NULL"),
+        ),
+        Index(
+            "ix_batch_error",
+            "error_file_id",
+            sqlite_where=text("error_file_id IS NOT NULL"),
+            postgresql_where=text("error_file_id IS NOT NULL"),
+        ),
         _COUNTS_UP,
     )
 
@@ -181,6 +218,9 @@ class Batch(SQLModel, table=True):
     expired_at: datetime | None = _at()
     cancelling_at: datetime | None = _at()
     cancelled_at: datetime | None = _at()
+    ended_at: datetime | None = _at()
+    kept: str = Field(default=Kept.ROWS, sa_column=Column(String, nullable=False, server_default=Kept.ROWS.value))
+    top_errors: list[dict[str, Any]] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
 
     token_id: str | None = Field(default=None, foreign_key="api_token.id")
     args_digest: str | None = None
@@ -214,6 +254,12 @@ class Job(SQLModel, table=True):
             "batch_id",
             sqlite_where=text("cautious_at IS NOT NULL"),
             postgresql_where=text("cautious_at IS NOT NULL"),
+        ),
+        Index(
+            "ix_job_told",
+            "ended_at",
+            sqlite_where=text("endpoint_id IS NOT NULL AND ended_at IS NOT NULL"),
+            postgresql_where=text("endpoint_id IS NOT NULL AND ended_at IS NOT NULL"),
         ),
         UniqueConstraint("batch_id", "kind", "verb", "number"),
         _COUNTS_UP,
@@ -350,6 +396,7 @@ class Lease(SQLModel, table=True):
             postgresql_where=text("state = 'stopping'"),
         ),
         Index("ix_lease_claim", "worker_id", "claim_request"),
+        Index("ix_lease_batch", "batch_id"),
         _COUNTS_UP,
     )
 

@@ -63,6 +63,19 @@ def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) 
     ]
 
 
+def top_errors(session: Session, batch: Batch) -> list[TopError]:
+    """Give why rows failed with their shard, most frequent first; kept by retention before it deletes what says so."""
+    if batch.state == BatchState.FAILED:
+        codes = Counter(str(error["code"]) for error in batch.errors)
+        return [TopError(code=code, count=count) for code, count in codes.most_common(TOP_ERRORS)]
+    if batch.top_errors is not None:
+        return [TopError.model_validate(error) for error in batch.top_errors]
+    if not batch.shards:
+        return []
+    found = batches_sql.shard_errors(session, batch.id, TOP_ERRORS)
+    return [TopError(code=code, count=count, message=message) for code, count, message in found]
+
+
 def _object(batch: Batch, tally: Tally, view: YardView) -> BatchObject:
     ended = batch.state in ENDED
     return BatchObject(
@@ -123,7 +136,7 @@ def _yard_view(
         rows_per_second=round(pace, 3) if pace is not None else None,
         eta_seconds=round(left / pace) if pace else None,
         waiting_reason=waits,
-        top_errors=_top_errors(session, batch),
+        top_errors=top_errors(session, batch),
         live=_live(batch, on_it) if runs and workers else None,
     )
 
@@ -165,16 +178,6 @@ def _waiting_reason(session: Session, crew: _Crew, batch: Batch) -> str:
         rules=crew.rules,
         earlier=batches_sql.earlier(session, batch),
     )
-
-
-def _top_errors(session: Session, batch: Batch) -> list[TopError]:
-    if batch.state == BatchState.FAILED:
-        codes = Counter(str(error["code"]) for error in batch.errors)
-        return [TopError(code=code, count=count) for code, count in codes.most_common(TOP_ERRORS)]
-    if not batch.shards:
-        return []
-    found = batches_sql.shard_errors(session, batch.id, TOP_ERRORS)
-    return [TopError(code=code, count=count, message=message) for code, count, message in found]
 
 
 def _usage(batch: Batch, tally: Tally, *, ended: bool) -> BatchUsage | None:

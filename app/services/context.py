@@ -96,6 +96,11 @@ class Limits:
     file_retention_seconds: int = 30 * 86_400
     blob_retention_seconds: int = 86_400
     event_retention_seconds: int = 30 * 86_400
+    segment_retention_seconds: int = 86_400
+    job_retention_seconds: int = 7 * 86_400
+    batch_retention_seconds: int = 365 * 86_400
+    webhook_retention_seconds: int = 30 * 86_400
+    worker_retention_seconds: int = 30 * 86_400
     segment_seconds: float = 2.0
     max_attempts: int = 3
     max_losses: int = 5

@@ -59,6 +59,8 @@ def move(
         setattr(batch, stamp, now)
     if state is BatchState.VALIDATED and batch.in_progress_at is None:
         batch.in_progress_at = now
+    if state in batches.ENDED:
+        batch.ended_at = now
     session.add(batch)
     if (told := event_type(state)) is not None:
         _tell_endpoints(session, batch, told, now=now)

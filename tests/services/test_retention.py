@@ -7,15 +7,33 @@ from sqlmodel import select
 
 from app.blobs.store import Stored
 from app.db import retention as retention_sql
-from app.db.tables import Blob, File
-from app.domain.errors import TryLater
-from app.services import blobs, files
+from app.db.tables import ApiToken, Blob, File, WebhookEndpoint
+from app.domain.errors import NotFound, TryLater
+from app.schemas.batches import NewBatch
+from app.schemas.webhooks import NewWebhookEndpoint
+from app.services import batches, blobs, files, webhooks
+from app.services import retention as retention_service
 from app.services.context import Yard
 from app.services.files import Upload
 from app.sweeps import retention
-from tests.yards import USER, Controller, batch, created, later, machine, result_files
+from tests.interleaving import doing, held
+from tests.yards import (
+    CHAT,
+    USER,
+    Controller,
+    batch,
+    created,
+    events,
+    input_file,
+    later,
+    machine,
+    result_files,
+    validated,
+    worker,
+)
 
 DAY = 86_400
+TOLD = ["batch.completed"]
 UPLOAD = Upload(purpose="batch", filename="x")
 
 
@@ -26,6 +44,13 @@ def collect(yard: Yard) -> int:
 def keys(yard: Yard) -> set[str]:
     with yard.store.read() as session:
         return set(session.exec(select(Blob.key)))
+
+
+def token(yard: Yard) -> str:
+    with yard.store.begin() as session:
+        now = yard.store.now(session)
+        session.add(ApiToken(id="tok_1", org_id=USER.org_id, name="t", prefix="gk-", sha256="0", created_at=now))
+    return "tok_1"
 
 
 def key_of(yard: Yard, file_id: str) -> str:
@@ -45,7 +70,7 @@ def test_a_write_that_never_ended_is_cleared_away_after_a_day(yard: Yard) -> Non
 def test_a_writer_that_comes_back_too_late_is_refused(yard: Yard) -> None:
     key, stored = blobs.write(yard, USER.org_id, [b"late"])
     with yard.store.begin() as session:
-        assert retention_sql.mark_orphan(session, key, yard.store.now(session))
+        assert retention_sql.mark_orphans(session, [key], yard.store.now(session)) == [key]
     with pytest.raises(TryLater):
         files.create(yard, USER, key, stored, UPLOAD)
 
@@ -54,8 +79,8 @@ def test_a_writer_that_was_quicker_keeps_its_content(yard: Yard) -> None:
     key, stored = blobs.write(yard, USER.org_id, [b"just in time"])
     files.create(yard, USER, key, stored, UPLOAD)
     with yard.store.begin() as session:
-        assert not retention_sql.mark_orphan(session, key, yard.store.now(session))
-        retention_sql.delete_orphan(session, key)
+        assert retention_sql.mark_orphans(session, [key], yard.store.now(session)) == []
+        retention_sql.delete_orphans(session, [key])
     assert key in keys(yard)
     assert isinstance(stored, Stored)
 
@@ -112,3 +137,75 @@ def test_old_events_are_forgotten_and_young_ones_are_not(yard: Yard) -> None:
     machine(yard)
     assert retention.run_once(brief, 100)["events"] >= 1
     assert retention.run_once(brief, 100)["events"] == 0
+
+
+def test_workers_that_nobody_hears_of_are_forgotten_and_come_back_as_new(yard: Yard) -> None:
+    old, here = machine(yard, "old"), machine(yard, "here")
+    later(yard, 29 * DAY, listening=False)
+    here.beat()
+    later(yard, 2 * DAY, listening=False)
+    assert retention.run_once(yard, 100)["workers"] == 1
+    assert events(yard, old.id)[-1] == "worker.forgotten"
+    with pytest.raises(NotFound) as unknown:
+        old.beat()
+    assert unknown.value.code == "no_worker"
+    before = old.id
+    old.hello()
+    assert old.id != before
+    here.beat()
+
+
+def test_a_worker_that_a_lease_names_is_kept(yard: Yard) -> None:
+    batch_id = validated(yard, window="30d")
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    one.finish(batch_id, grant)
+    long = replace(yard, limits=replace(yard.limits, job_retention_seconds=90 * DAY))
+    later(yard, 60 * DAY, listening=False)
+    assert retention.run_once(long, 100)["workers"] == 0
+    assert worker(yard, one.id).id == one.id
+
+
+def test_a_claim_that_came_first_keeps_its_worker(yard: Yard) -> None:
+    validated(yard, window="30d")
+    one = machine(yard)
+    later(yard, 29 * DAY, listening=False)
+    eager = replace(yard, limits=replace(yard.limits, worker_retention_seconds=1))
+    with held(yard.store, one.claim, at_commit_after="UPDATE batch") as claim:
+        sweep = doing(lambda: retention_service.forget_workers(eager, 100))
+        if yard.store.dialect == "sqlite":
+            sweep.assert_waits(yard.store)
+        else:
+            assert sweep.result() == 0, "it waited for a row that somebody is at"
+    assert len(claim.result().grants) == 1
+    sweep.result()
+    assert worker(yard, one.id).id == one.id
+
+
+def test_idempotency_keys_are_forgotten_when_they_mean_nothing_any_more(yard: Yard) -> None:
+    caller = replace(USER, token_id=token(yard))
+    wanted = NewBatch(input_file_id=input_file(yard, 4), endpoint=CHAT, completion_window="14d")
+    first = batches.create(yard, caller, wanted, idempotency_key="mine")
+    later(yard, DAY / 2, listening=False)
+    assert retention.run_once(yard, 100)["keys"] == 0
+    assert batches.create(yard, caller, wanted, idempotency_key="mine").id == first.id
+    later(yard, DAY, listening=False)
+    assert retention.run_once(yard, 100)["keys"] == 1
+    assert batch(yard, first.id).idempotency_key is None
+    assert batches.create(yard, caller, wanted, idempotency_key="mine").id != first.id
+
+
+def test_an_endpoint_that_was_deleted_long_ago_goes_when_no_delivery_names_it(yard: Yard) -> None:
+    new = NewWebhookEndpoint.model_validate({"name": "mine", "url": "https://[2606:4700::1]/", "event_types": TOLD})
+    kept, gone = (webhooks.create(yard, USER, new).id for _ in range(2))
+    webhooks.delete(yard, USER, gone)
+    later(yard, 31 * DAY, listening=False)
+    assert retention.run_once(yard, 100)["endpoints"] == 1
+    with yard.store.read() as session:
+        assert list(session.exec(select(WebhookEndpoint.id))) == [kept]
+
+
+def test_one_kind_of_much_keeps_no_other_waiting(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "PASS_SECONDS", 0)
+    monkeypatch.setattr(retention, "STEPS", {"much": lambda _, limit: limit, "little": lambda _, __: 1})
+    assert retention.run_once(yard, 10) == {"much": 10, "little": 1}

@@ -1,0 +1,166 @@
+"""Forgetting batches that have ended, piece by piece: segments, then jobs and leases, then the batch (decision 60).
+
+Each step is bounded, and one transaction at a time. What a step leaves, the next one finds again.
+"""
+
+import logging
+from datetime import datetime, timedelta
+
+from sqlmodel import Session
+
+from app.blobs.store import BlobMissing, BlobUnavailable
+from app.db import ended_batches as ended_sql
+from app.db import events, locks
+from app.db.tables import Batch
+from app.domain.retention import Kept
+from app.services import batch_views
+from app.services.context import Yard
+
+ACTOR = "service:retention"
+log = logging.getLogger(__name__)
+
+
+def forget_segments(yard: Yard, limit: int) -> int:
+    """Delete segments of batches whose files are there, whole; count them. Their contents go like all orphans.
+
+    A batch with a damaged file keeps its segments for as long as its row: they hold the same answers.
+    """
+    done = 0
+    for kept, lives in (
+        (Kept.ROWS, yard.limits.segment_retention_seconds),
+        (Kept.DAMAGED, yard.limits.batch_retention_seconds),
+    ):
+        for batch in _due(yard, kept, lives, limit):
+            try:
+                damage = _damage(yard, batch) if kept is Kept.ROWS else None
+            except BlobUnavailable as error:
+                log.warning("contents cannot be looked at, so nothing is deleted that may be needed: %s", error)
+                return done
+            if damage is not None:
+                _keep_all(yard, batch, damage)
+                continue
+            done += _in_steps(yard, batch, limit - done)
+            if done >= limit:
+                return done
+    return done
+
+
+def forget_jobs(yard: Yard, limit: int) -> int:
+    """Delete jobs and leases of batches whose segments are gone; count the jobs."""
+    done = 0
+    for batch in _due(yard, Kept.JOBS, yard.limits.job_retention_seconds, limit):
+
+        def work(session: Session, batch_id: str = batch.id, most: int = limit - done) -> int:
+            ended_sql.hold(session)
+            count = ended_sql.delete_jobs(session, batch_id, most)
+            if count < most:
+                _move(session, batch_id, Kept.JOBS, Kept.BATCH)
+            return count
+
+        done += yard.store.run(work)
+        if done >= limit:
+            break
+    return done
+
+
+def forget_batches(yard: Yard, limit: int) -> int:
+    """Delete batches of which nothing else is kept, with what was told of them; count them. Their files stay."""
+
+    def work(session: Session) -> int:
+        ended_sql.hold(session)
+        now = yard.store.now(session)
+        before = now - timedelta(seconds=yard.limits.batch_retention_seconds)
+        gone = ended_sql.delete_batches(session, before, limit)
+        for batch in gone:
+            events.record(session, now=now, type="batch.forgotten", subject=batch.id, actor=ACTOR, org_id=batch.org_id)
+        return len(gone)
+
+    return yard.store.run(work)
+
+
+def forget_told(yard: Yard, limit: int) -> int:
+    """Delete what is known of webhooks that were delivered, given up or dropped long ago; count them."""
+
+    def work(session: Session) -> int:
+        ended_sql.hold(session)
+        before = yard.store.now(session) - timedelta(seconds=yard.limits.webhook_retention_seconds)
+        return ended_sql.delete_told(session, before, limit)
+
+    return yard.store.run(work)
+
+
+def _due(yard: Yard, kept: Kept, lives_seconds: int, limit: int) -> list[Batch]:
+    with yard.store.read() as session:
+        before = yard.store.now(session) - timedelta(seconds=lives_seconds)
+        return list(ended_sql.due(session, kept, before, limit))
+
+
+def _in_steps(yard: Yard, batch: Batch, limit: int) -> int:
+    """Delete up to `limit` segments of a batch. The first step keeps what is counted from them, for people."""
+
+    def work(session: Session) -> int:
+        ended_sql.hold(session)
+        found = locks.batch(session, batch.id)
+        if found is None or found.kept != batch.kept:
+            return 0  # another sweep was quicker
+        if found.top_errors is None:
+            found.top_errors = [error.model_dump() for error in batch_views.top_errors(session, found)]
+        count = ended_sql.delete_segments(session, batch.id, limit, yard.store.now(session))
+        if count < limit:
+            found.kept = Kept.JOBS
+        session.add(found)
+        return count
+
+    return yard.store.run(work)
+
+
+def _damage(yard: Yard, batch: Batch) -> dict[str, object] | None:
+    """Say which result file is not what was written. What a user deleted, or what has expired, is not looked for."""
+    with yard.store.read() as session:
+        files = ended_sql.files(session, batch)
+    for file, blob in files:
+        if blob.collected_at is not None:
+            continue
+        try:
+            size = yard.blobs.size(blob.key)
+        except BlobMissing:
+            size = -1
+        if size != blob.bytes:
+            log.error(
+                "%s of %s is content %s, which has %d bytes instead of %d (-1: it is gone)",
+                file.filename,
+                batch.id,
+                blob.key,
+                size,
+                blob.bytes,
+            )
+            return {"file": file.id, "bytes": blob.bytes, "found_bytes": size if size >= 0 else None}
+    return None
+
+
+def _keep_all(yard: Yard, batch: Batch, damage: dict[str, object]) -> None:
+    def work(session: Session) -> bool:
+        now = yard.store.now(session)
+        moved = _move(session, batch.id, Kept.ROWS, Kept.DAMAGED)
+        if moved:
+            _note_damage(session, batch, damage, now)
+        return moved
+
+    if yard.store.run(work):
+        log.error("all that is kept of %s stays, until the batch itself is forgotten", batch.id)
+
+
+def _note_damage(session: Session, batch: Batch, damage: dict[str, object], now: datetime) -> None:
+    events.record(
+        session, now=now, type="batch.damaged", subject=batch.id, actor=ACTOR, org_id=batch.org_id, data=damage
+    )
+
+
+def _move(session: Session, batch_id: str, before: Kept, after: Kept) -> bool:
+    """Say what is kept now; False when somebody else has."""
+    batch = locks.batch(session, batch_id)
+    if batch is None or batch.kept != before:
+        return False
+    batch.kept = after
+    session.add(batch)
+    return True
