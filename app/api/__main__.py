@@ -1,6 +1,7 @@
 """`python -m app.api`: what `gpuyard serve` starts. `migrate` as its argument brings the schema up, and ends.
 
 `check` says on standard output, as JSON, whether database, schema and contents can be used: for `gpuyard doctor`.
+`backup` and `restore` with a folder are the commands of these names.
 """
 
 import argparse
@@ -21,13 +22,17 @@ from config.sources import SettingsError
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; gives the exit code."""
     asked = _parser().parse_args(arguments)
-    given = {name: getattr(asked, name) for name in ("host", "port", "tls_cert", "tls_key")}
+    given = {name: getattr(asked, name) for name in ("host", "port", "tls_cert", "tls_key", "data_dir")}
     try:
         settings = load(ServerSettings, cli={name: value for name, value in given.items() if value is not None})
         if asked.verb == "migrate":
-            return _migrate(settings, as_json=asked.json)
+            return _migrate(settings, as_json=asked.json, restored=asked.restored)
         if asked.verb == "check":
             return _check(settings)
+        if asked.verb in {"backup", "restore"}:
+            from app.api import backing_up  # noqa: PLC0415 - only these verbs need it
+
+            return backing_up.run(asked.verb, settings, asked.folder, as_json=asked.json)
         configure("api", level=settings.log_level, as_json=settings.log_json)
         if asked.migrate and not _is_current(settings):
             _migrate(settings)
@@ -42,10 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuyard serve", description="The API and its schema.")
-    parser.add_argument("verb", nargs="?", choices=("serve", "migrate", "check"), default="serve")
+    parser.add_argument("verb", nargs="?", choices=("serve", "migrate", "check", "backup", "restore"), default="serve")
+    parser.add_argument("folder", nargs="?", type=Path, help="of backup and restore")
     parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
     parser.add_argument("--migrate", action="store_true", help="bring the schema up first")
-    parser.add_argument("--json", action="store_true", help="of migrate: print one JSON document")
+    parser.add_argument("--restored", action="store_true", help="of migrate: the database is an older one, put back")
+    parser.add_argument("--json", action="store_true", help="of migrate, backup, restore: print one JSON document")
+    parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--tls-cert", type=Path)
@@ -65,12 +73,16 @@ def _is_current(settings: ServerSettings) -> bool:
         store.close()
 
 
-def _migrate(settings: ServerSettings, *, as_json: bool = False) -> int:
+def _migrate(settings: ServerSettings, *, as_json: bool = False, restored: bool = False) -> int:
     from app.db.migrating import migrate  # noqa: PLC0415 - only this verb needs Alembic
 
     store = Store(settings.database_url.get_secret_value())
     try:
         revision = migrate(store)
+        if restored:
+            from app.services import backups  # noqa: PLC0415 - after it, which is rare
+
+            backups.settle(store)
         print(json.dumps({"revision": revision}) if as_json else f"gpuyard: the schema is at revision {revision}")
     finally:
         store.close()

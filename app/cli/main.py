@@ -15,7 +15,7 @@ from app.cli import batches, broker, config, models, pools, tokens, webhooks, wo
 from app.cli.doctor import doctor
 from app.cli.errors import CliError
 from app.cli.events import events
-from app.cli.serve import migrate, serve
+from app.cli.serve import backup, migrate, restore, serve
 from app.cli.status import status
 from app.cli.submit import submit
 from app.cli.up import up
@@ -28,6 +28,8 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
 app.command()(up)
 app.command()(serve)
 app.command()(migrate)
+app.command()(backup)
+app.command()(restore)
 app.command()(submit)
 app.command()(status)
 app.add_typer(batches.app, name="batch")

@@ -1,4 +1,4 @@
-"""`gpuyard serve` and `gpuyard migrate`: the control side's own program, in this process's place (DESIGN 3)."""
+"""`gpuyard serve`, `migrate`, `backup`, `restore`: the control side's own program, in this one's place (DESIGN 3)."""
 
 import os
 import sys
@@ -11,6 +11,9 @@ import app
 from app.cli.errors import require_extra
 from app.cli.printing import Json
 
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder of database, blobs and keys, as with `gpuyard up --data`.")
+]
 _ROOT = str(Path(app.__file__).parents[1])
 
 
@@ -33,9 +36,37 @@ def serve(
     _become("serve", *flags, *arguments)
 
 
-def migrate(as_json: Json = False) -> None:
+def migrate(
+    restored: Annotated[
+        bool,
+        typer.Option("--restored", help="The database was put back by other means than `gpuyard restore`."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Bring the database's schema to this version."""
-    _become("migrate", *(["--json"] if as_json else []))
+    _become("migrate", *(["--restored"] if restored else []), *(["--json"] if as_json else []))
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="New, empty, or an earlier backup: then only what is new is copied.")],
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Copy database, contents and keys into a folder, while everything runs."""
+    _become("backup", str(folder.absolute()), *_data(data), *(["--json"] if as_json else []))
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="A backup.")],
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Fill an empty installation with a backup."""
+    _become("restore", str(folder.absolute()), *_data(data), *(["--json"] if as_json else []))
+
+
+def _data(folder: Path | None) -> list[str]:
+    return [] if folder is None else ["--data-dir", str(folder.absolute())]
 
 
 def _become(*arguments: str) -> NoReturn:

@@ -1,0 +1,189 @@
+"""Backups: a folder with the database as it was at one moment, and every content that it refers to.
+
+The database first, then the contents: a content is there before a row says so and stays a day after the last row did,
+so each row of the copy finds its own. Back it goes the other way round.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from app.blobs.local import LocalBlobs
+from app.blobs.store import BlobMissing, BlobStore
+from app.db import backups as backups_sql
+from app.db import events, schema
+from app.db.backups import Content
+from app.db.store import Store
+from app.services.context import Yard
+
+KEY_FILES = ("webhooks.key", "keys.json")
+"""Of the data folder: what webhook secrets are derived from, and the keys of `gpuyard up`."""
+MANIFEST = "backup.json"
+CHUNK = 1024 * 1024
+
+
+class BackupRefused(Exception):
+    """It would destroy something, or is no backup; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a backup holds. `damaged` names contents that somebody needs and that are not what was written, or gone."""
+
+    made_at: str
+    revision: str
+    database: str
+    contents: int
+    bytes: int
+    copied: int
+    damaged: tuple[str, ...] = ()
+
+
+def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
+    """Write a backup into `folder`, or bring the one that is there up to date: contents never change under their keys.
+
+    What was there stays whole until the new one is. Raises BackupRefused, app.db.backups.DumpFailed, BlobUnavailable.
+    """
+    if backups_sql.is_empty(yard.store):
+        raise BackupRefused("there is no gpuyard at these settings: name its data folder by --data, or its database")
+    schema.check(yard.store)
+    _prepare(folder)
+    name = backups_sql.file_name(yard.store)
+    part = folder / f"{name}.part"
+    part.unlink(missing_ok=True)
+    with yard.store.read() as session:
+        made_at = yard.store.now(session)
+    known = backups_sql.copy(yard.store, part)
+    part.chmod(0o600)
+    copies = LocalBlobs(folder / "blobs")
+    copied, damaged = _copy_contents(yard.blobs, copies, known)
+    for key_file in KEY_FILES:
+        _copy_private(data_dir / key_file, folder / key_file)
+    part.replace(folder / name)
+    made = Made(
+        made_at=made_at.isoformat(),
+        revision=schema.head(),
+        database=yard.store.dialect,
+        contents=len(known),
+        bytes=sum(content.bytes for content in known),
+        copied=copied,
+        damaged=tuple(damaged),
+    )
+    _write(folder / MANIFEST, json.dumps(asdict(made), indent=2) + "\n")
+    for key in set(_keys(folder / "blobs")) - {content.key for content in known}:
+        copies.delete(key)
+    return made
+
+
+def put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
+    """Fill an empty installation with a backup. Contents first, so that no row is ever without its own.
+
+    Raises BackupRefused, app.db.backups.DumpFailed, app.db.schema.SchemaMismatch for one of a newer version.
+    """
+    made = read(folder)
+    schema.refuse_newer(made.revision)
+    if made.database != yard.store.dialect:
+        raise BackupRefused(
+            f"this is a backup of {made.database}, and the settings name a {yard.store.dialect} database"
+        )
+    if not backups_sql.is_empty(yard.store):
+        raise BackupRefused("the database has tables: a backup goes into an empty one. Move it away first")
+    if next(_keys(data_dir / "blobs"), None) is not None:
+        raise BackupRefused(
+            f"{data_dir / 'blobs'} has contents, which the backup may not know: move the folder away first"
+        )
+    saved = LocalBlobs(folder / "blobs")
+    for key in _keys(folder / "blobs"):
+        yard.blobs.put(key, _chunks(saved.open(key)))
+    for name in KEY_FILES:
+        _copy_private(folder / name, data_dir / name)
+    with backups_sql.put_back(yard.store, folder / backups_sql.file_name(yard.store)) as store:
+        settle(store, made_at=made.made_at)
+    return made
+
+
+def settle(store: Store, *, made_at: str | None = None) -> None:
+    """Do what an older database needs that was put back, by whatever means, before anybody uses it.
+
+    Twice does no harm.
+    """
+    backups_sql.jump(store)
+    with store.begin() as session:
+        events.record(
+            session,
+            now=store.now(session),
+            type="service.restored",
+            subject="service",
+            actor="service:restore",
+            data={"made_at": made_at},
+        )
+
+
+def read(folder: Path) -> Made:
+    """Read what a backup says of itself. Raises BackupRefused."""
+    try:
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return Made(**found | {"damaged": tuple(found["damaged"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BackupRefused(f"{folder} holds no whole backup: {error}") from None
+
+
+def _prepare(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    manifest = folder / MANIFEST
+    if any(folder.iterdir()):
+        if not manifest.exists():
+            raise BackupRefused(f"{folder} is neither empty nor a backup of ours")
+        return
+    _write(manifest, '{"unfinished": true}\n')  # so that one that is cut off can be begun again
+
+
+def _copy_contents(source: BlobStore, copies: LocalBlobs, known: Sequence[Content]) -> tuple[int, list[str]]:
+    """Copy what is not there yet; gives how many, and which of those that are needed are gone or are not themselves."""
+    copied, damaged = 0, []
+    for content in known:
+        if copies.exists(content.key) and copies.size(content.key) == content.bytes:
+            continue
+        try:
+            stored = copies.put(content.key, _chunks(source.open(content.key)))
+        except BlobMissing:
+            if content.needed:
+                damaged.append(content.key)
+            continue
+        copied += 1
+        if content.needed and content.digest not in {None, stored.sha256}:
+            damaged.append(content.key)
+    return copied, damaged
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        yield from iter(lambda: file.read(CHUNK), b"")
+
+
+def _keys(blobs: Path) -> Iterator[str]:
+    """Name the contents in a folder of blobs (app.blobs.local)."""
+    return (path.name for path in blobs.glob("??/??/*"))
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    if source.exists():
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with source.open("rb") as read, os.fdopen(descriptor, "wb") as write:
+            shutil.copyfileobj(read, write)
+            write.flush()
+            os.fsync(write.fileno())
+
+
+def _write(path: Path, content: str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
