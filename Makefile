@@ -27,7 +27,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-long test-races test-fuzz test-vllm test-alerts test-page test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -51,6 +51,9 @@ test-long: $(VENV)/.dev ## the second forms of the slow tests: fleets without a 
 test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of 5,000; prints their figures
 	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \
 		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+
+test-million: $(VENV)/.dev $(ENGINE) ## a batch of 1,000,000 rows through the SDK, every line checked; prints time, memory, disk (4 GB)
+	$(BIN)/python -m benchmarks million
 
 test-races: $(VENV)/.dev ## a thousand races of threads on each database, and 300 orders of calls (an hour on two cores)
 	GPUYARD_TEST_RUNS=1000 GPUYARD_TEST_RACES=300 $(BIN)/python -m pytest tests/services/test_race_runs.py tests/services/test_races.py

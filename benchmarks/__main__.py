@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick|standard|full|memory|scale|vllm|trial`: measure, judge, exit 1 below a target."""
+"""`python -m benchmarks quick|standard|full|memory|million|scale|vllm|trial`: measure, judge, exit 1 below a target."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ from benchmarks.measures import (
     control_plane,
     latency,
     memory,
+    million,
     order,
     pools,
     run_batch,
@@ -31,8 +32,8 @@ VLLM_ROWS = 400
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", choices=[*PLANS, "memory", "scale", "vllm"])
-    parser.add_argument("--rows", type=int, help="of `memory` (1,000,000) and of `vllm` (400)")
+    parser.add_argument("what", choices=[*PLANS, "memory", "million", "scale", "vllm"])
+    parser.add_argument("--rows", type=int, help="of `memory` and `million` (1,000,000) and of `vllm` (400)")
     parser.add_argument("--batches", type=int, default=scale.LARGE.batches, help="of `scale`, 200 jobs each")
     parser.add_argument("--only", help="some measures, by name: " + ",".join([*MEASURES, OPERATIONS]))
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
@@ -64,6 +65,11 @@ def run(asked: argparse.Namespace, report: Report, folder: Path) -> None:
             findings, runs = memory.memory(product.start(), asked.rows or MILLION)
         report.notes["memory"] = [run.as_json() for run in runs]
         report.add(findings)
+    elif asked.what == "million":
+        with Product(folder, **million.SETTINGS) as product:
+            found = million.million(product.start(), folder, asked.rows or MILLION)
+        report.notes["million"] = found.as_json()
+        print(json.dumps(report.notes["million"], indent=1))
     elif asked.what == "vllm":
         with Product(folder) as product:
             report.add(run_batch.run_batch(product.start(), folder, rounds=3, rows=asked.rows or VLLM_ROWS))

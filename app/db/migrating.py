@@ -14,18 +14,19 @@ _LOCK = 0x67707579
 """PostgreSQL's advisory lock for migrations ("gpuy")."""
 
 
-def migrate(store: Store) -> str:
+def migrate(store: Store, *, to: str = "head") -> str:
     """Bring the schema to this version and give its revision. Two at once: one waits, then finds nothing to do.
 
+    `to` an older revision: so that a test can be at one.
     Raises app.db.schema.SchemaMismatch for one that a newer version made.
     """
     if store.dialect == "sqlite" and store.engine.url.database:
         with FileLock(f"{store.engine.url.database}.migrate.lock"):
-            return _upgrade(store)
-    return _upgrade(store)
+            return _upgrade(store, to)
+    return _upgrade(store, to)
 
 
-def _upgrade(store: Store) -> str:
+def _upgrade(store: Store, to: str) -> str:
     with store.engine.connect() as connection:
         if store.dialect == "postgresql":
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
@@ -35,7 +36,7 @@ def _upgrade(store: Store) -> str:
             config = Config()
             config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, to)
             connection.commit()
             return schema.current(connection) or ""
         finally:
