@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from app.db.rested import ping_after_a_rest
 from app.db.types import from_ms
 
 _NOW = {
@@ -144,13 +145,14 @@ def _engine(url: str, pool_size: int) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         return engine
     if backend == "postgresql":
-        return create_engine(
+        engine = create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             pool_size=pool_size,
             max_overflow=0,
-            pool_pre_ping=True,
             connect_args={"connect_timeout": 5, "application_name": "gpuyard"},
         )
+        ping_after_a_rest(engine)
+        return engine
     raise ValueError(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
 
 
