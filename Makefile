@@ -10,6 +10,8 @@ VENV := .venv
 VLLM_VENV := .venv-vllm
 # Debian's Prometheus, unpacked and not installed: its promtool fires the alert rules.
 PROMETHEUS := .prometheus
+# The wheel as hosts have it, one environment a side, each from its lock file.
+HOSTS := .hosts
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile
 LOCKED := $(PIP) --require-hashes
@@ -27,7 +29,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv wheel test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-hosts test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -39,6 +41,11 @@ worker: $(VENV)/.worker ## make .venv with what a GPU machine needs, and no more
 
 demo: $(VENV)/.user ## start everything on this machine, send a batch to a real model, print the answers, stop
 	$(BIN)/python examples/demo.py
+
+wheel: $(VENV)/.hatchling ## the wheel, and the lists of what a server and a worker need beside it, into dist/
+	mkdir -p dist && rm -f dist/gpuyard-*.whl
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+	cp locks/user.txt locks/worker.txt dist/
 
 venv: $(VENV)/.dev ## make .venv with all that development needs
 
@@ -71,6 +78,12 @@ test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Promet
 
 test-page: $(VENV)/.dev ## the page for people in a real browser (Debian: apt-get install chromium chromium-driver)
 	$(BIN)/python -m pytest -m page tests/dashboard
+
+test-hosts: $(VENV)/.dev $(HOSTS)/.made wheel ## three GPU hosts in network namespaces, installed from the wheel; one is cut off (root; three minutes)
+	for side in control worker; do $(HOSTS)/$$side/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		--force-reinstall dist/gpuyard-*.whl || exit 1; done
+	GPUYARD_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest -m hosts tests/hosts \
+		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
 
 docker-engine: ## a Docker engine with Compose for test-docker, from Debian where there is none (root)
 	tests/docker/engine.sh start
@@ -148,12 +161,25 @@ locks: $(VENV)/.dev ## pin the newest allowed versions anew (needs a package ind
 	$(UV_COMPILE) --upgrade --no-deps --group pyproject.toml:llama --constraints locks/dev.txt --output-file locks/llama.txt
 
 clean: ## remove the environments and all caches
-	rm -rf $(VENV) $(VLLM_VENV) $(PROMETHEUS) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PROMETHEUS) $(BENCH) $(HOSTS) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gpuyard needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -c 'import venv, ensurepip' || { echo "this Python cannot make an environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# Every environment of ours can build the wheel; where there is none, the smallest that can.
+$(VENV)/.hatchling: $(VENV)/.made locks/worker.txt
+	@$(BIN)/python -c 'import hatchling' 2>/dev/null || $(LOCKED) --requirement locks/worker.txt
+	@touch $@
+
+$(HOSTS)/.made: locks/user.txt locks/worker.txt
+	@echo "installing what a server and a worker need into $(HOSTS) (300 MB, once)"
+	$(PYTHON) -m venv $(HOSTS)/control
+	$(PYTHON) -m venv $(HOSTS)/worker
+	$(HOSTS)/control/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement locks/user.txt
+	$(HOSTS)/worker/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement locks/worker.txt
 	@touch $@
 
 $(VLLM_VENV)/.made: tests/vllm/requirements.txt tests/vllm/naming/pyproject.toml

@@ -21,8 +21,8 @@ _SECRETS = (
 
 LINE_CHARACTERS = 16_384
 
-# A line a call, a line a look at the schema.
-NOISY = frozenset({"httpx", "alembic.runtime.migration"})
+# A line a call, lines at each look at the schema.
+NOISY = frozenset({"httpx", "alembic.runtime"})
 # Ten lines every five seconds that say "a sweep was rung". On a GPU worker a task is a batch, and worth its lines.
 NOISY_TICKS = frozenset({"celery.beat", "celery.worker.strategy", "celery.app.trace"})
 

@@ -34,11 +34,13 @@ def has_openssl() -> bool:
     return shutil.which("openssl") is not None
 
 
-def make_authority(folder: Path) -> Authority:
-    """Run the page's commands."""
+def make_authority(folder: Path, *addresses: str) -> Authority:
+    """Run the page's commands; the certificate names `addresses`, too."""
     found = _SCRIPT.search(PAGE.read_text(encoding="utf-8"))
     assert found, f"{PAGE} makes no certificates"
     folder.mkdir(parents=True, exist_ok=True)
-    made = subprocess.run(["/bin/sh", "-euc", found[1]], cwd=folder, capture_output=True, text=True, check=False)
+    names = ",".join(["IP:127.0.0.1", *(f"IP:{address}" for address in addresses)])
+    script = found[1].replace("IP:127.0.0.1", names)
+    made = subprocess.run(["/bin/sh", "-euc", script], cwd=folder, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return Authority(folder)
