@@ -79,7 +79,7 @@ test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Promet
 test-page: $(VENV)/.dev ## the page for people in a real browser (Debian: apt-get install chromium chromium-driver)
 	$(BIN)/python -m pytest -m page tests/dashboard
 
-test-hosts: $(VENV)/.dev $(HOSTS)/.made wheel ## three GPU hosts in network namespaces, installed from the wheel; one is cut off (root; three minutes)
+test-hosts: $(VENV)/.dev $(HOSTS)/.made wheel ## three GPU hosts in network namespaces, installed from the wheel; one is cut off (root; five minutes)
 	for side in control worker; do $(HOSTS)/$$side/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
 		--force-reinstall dist/gpuyard-*.whl || exit 1; done
 	GPUYARD_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest -m hosts tests/hosts \
