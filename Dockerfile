@@ -28,6 +28,7 @@ RUN --mount=type=cache,target=/root/.cache/pip $INSTALL --require-hashes --requi
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY config config
+COPY docs docs
 COPY executors executors
 COPY tasks tasks
 RUN $INSTALL --no-build-isolation . && $STRIP
@@ -38,6 +39,7 @@ RUN --mount=type=cache,target=/root/.cache/pip $INSTALL --require-hashes --requi
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY config config
+COPY docs docs
 COPY executors executors
 COPY tasks tasks
 RUN $INSTALL --no-build-isolation . && $STRIP

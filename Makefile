@@ -45,7 +45,7 @@ demo: $(VENV)/.user ## start everything on this machine, send a batch to a real 
 wheel: $(VENV)/.hatchling ## the wheel, and the lists of what a server and a worker need beside it, into dist/
 	mkdir -p dist && rm -f dist/gpuyard-*.whl
 	$(BIN)/python -m hatchling build --target wheel --directory dist
-	cp locks/user.txt locks/worker.txt dist/
+	cp locks/server.txt locks/worker.txt dist/
 
 venv: $(VENV)/.dev ## make .venv with all that development needs
 
@@ -174,11 +174,11 @@ $(VENV)/.hatchling: $(VENV)/.made locks/worker.txt
 	@$(BIN)/python -c 'import hatchling' 2>/dev/null || $(LOCKED) --requirement locks/worker.txt
 	@touch $@
 
-$(HOSTS)/.made: locks/user.txt locks/worker.txt
-	@echo "installing what a server and a worker need into $(HOSTS) (300 MB, once)"
+$(HOSTS)/.made: locks/server.txt locks/worker.txt
+	@echo "installing what a server and a worker need into $(HOSTS) (50 MB, once)"
 	$(PYTHON) -m venv $(HOSTS)/control
 	$(PYTHON) -m venv $(HOSTS)/worker
-	$(HOSTS)/control/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement locks/user.txt
+	$(HOSTS)/control/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement locks/server.txt
 	$(HOSTS)/worker/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement locks/worker.txt
 	@touch $@
 

@@ -1,6 +1,8 @@
 """What is installed from the wheel: all that the code opens, and what an operator without a clone needs."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +16,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "tasks", "executors", "config")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `make wheel` builds it."""
-    folder = tmp_path_factory.mktemp("wheel")
+def build(source: Path, folder: Path) -> Path:
+    """Build it as `make wheel` does."""
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
-        cwd=ROOT,
+        cwd=source,
         capture_output=True,
         text=True,
         check=False,
@@ -30,10 +30,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def names(wheel: Path) -> set[str]:
+def names_in(wheel: Path) -> set[str]:
     with ZipFile(wheel) as archive:
         return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    return names_in(wheel)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +94,19 @@ def test_it_brings_units_dashboard_and_alert_rules_for_who_has_no_clone(names: s
         for path in (ROOT / "docs" / "operate" / folder).iterdir()
     }
     assert shared == wanted
+
+
+def test_what_the_images_copy_is_enough_to_build_the_same(names: set[str], tmp_path: Path) -> None:
+    """They build it from the folders that .dockerignore lets through."""
+    let_through = re.findall(r"^!([\w./]+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    asked = {name for names in copied for name in names.split()}
+    for path in (Path(name) for name in let_through if asked & {name, name.partition("/")[0]}):
+        if (ROOT / path).is_dir():
+            shutil.copytree(ROOT / path, tmp_path / path, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / path, tmp_path / path)
+    assert names_in(build(tmp_path, tmp_path / "dist")) == names
 
 
 @pytest.mark.long
