@@ -16,7 +16,7 @@ LEFT_OUT = ("alerts", "docker", "hosts", "long", "page", "vllm")
 
 @pytest.hookimpl(trylast=True)  # folders mark their tests first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long or needs a real vLLM, browser, Docker or network of its own, unless `-m` asks for it."""
+    """Leave out what takes long, or needs a real vLLM, browser, Docker or network of its own, unless `-m` asks."""
     unasked = [mark for mark in LEFT_OUT if mark not in config.getoption("markexpr")]
     left_out = {item for item in items if any(item.get_closest_marker(mark) for mark in unasked)}
     if left_out:
