@@ -21,9 +21,9 @@ from app.celery_base import (
 )
 from app.worker import current, signals
 from app.worker.bootstep import AgentStep
+from config.errors import SettingsError
 from config.logging import configure
 from config.settings import CelerySettings, WorkerSettings, load
-from config.sources import SettingsError
 
 # One thread more than batches, so that the next batch starts while the last rows of the old one run; one for set-up.
 EXTRA_THREADS = 2

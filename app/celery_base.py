@@ -16,10 +16,10 @@ from celery.apps.worker import Worker
 
 from config.beat import schedule
 from config.celeryconfig import transport_options
+from config.errors import SettingsError
 from config.fields import BrokerSettings, Common, SweepSettings
 from config.logging import configure
 from config.settings import load
-from config.sources import SettingsError
 
 
 class QuietWorker(Worker):

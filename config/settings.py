@@ -16,6 +16,7 @@ from pydantic_settings import NoDecode
 from app.domain.webhooks import networks
 from config import places
 from config.broker_url import is_loopback
+from config.errors import SettingsError
 from config.fields import (
     BrokerSettings,
     Common,
@@ -32,7 +33,7 @@ from config.fields import (
 from config.pools import PoolSettings
 from config.queues import check_pool_name
 from config.retention import RetentionSettings
-from config.sources import Layer, SettingsError, layers, nearest
+from config.sources import Layer, layers, nearest
 
 MIB = 1024 * 1024
 MAX_SHARD_ROWS = 4096

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from config import places
+from config.errors import SettingsError
 
 PREFIX = "GPUYARD_"
 # Set for the child of a run, or read before the settings are, or by one command: no setting, and no mistake either.
@@ -26,10 +27,6 @@ RESERVED = frozenset(
         "GPUYARD_WORKDIR",
     }
 )
-
-
-class SettingsError(Exception):
-    """The settings cannot be used; the message names each wrong one. The process ends with it."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from app.db import schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable, Store
+from config.errors import SettingsError
 from config.logging import configure
 from config.settings import ServerSettings, load
-from config.sources import SettingsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

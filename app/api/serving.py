@@ -14,8 +14,8 @@ from app.api.http_wire import HttpWire
 from app.api.main import begin, close_listeners, create_app
 from app.services import beginnings, tokens
 from app.services.opening import open_yard
+from config.errors import SettingsError
 from config.settings import ServerSettings
-from config.sources import SettingsError
 
 KEEP_ALIVE_SECONDS = 75
 """Longer than any client of ours keeps an idle connection: a call into a closing one is a call lost."""

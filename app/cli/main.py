@@ -1,54 +1,28 @@
-"""`gpuyard`: the commands, one file a group. A new command is imported and added here."""
+"""`gpuyard`: the commands, one file a group. A new one is named in app.cli.on_demand."""
 
 import os
 import sys
 import traceback
 from contextlib import suppress
-from importlib import metadata
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli import batches, broker, config, models, pools, tokens, webhooks, workers
-from app.cli.doctor import doctor
 from app.cli.errors import CliError
-from app.cli.events import events
-from app.cli.serve import backup, migrate, restore, serve
-from app.cli.status import status
-from app.cli.submit import submit
-from app.cli.up import up
-from app.local.broker import BrokerError
-from app.local.locks import FolderTaken
-from app.local.stack import StackError
-from config.sources import SettingsError
+from app.cli.on_demand import OnDemandGroup
+from app.local.errors import BrokerError, FolderTaken, StackError
+from config.errors import SettingsError
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-app.command()(up)
-app.command()(serve)
-app.command()(migrate)
-app.command()(backup)
-app.command()(restore)
-app.command()(submit)
-app.command()(status)
-app.add_typer(batches.app, name="batch")
-app.add_typer(workers.app, name="worker")
-app.add_typer(pools.app, name="pool")
-app.add_typer(broker.app, name="broker")
-app.add_typer(tokens.app, name="token")
-app.add_typer(tokens.orgs, name="org")
-app.add_typer(webhooks.app, name="webhook")
-app.command()(events)
-app.command()(doctor)
-app.add_typer(models.app, name="model")
-app.add_typer(config.app, name="config")
+app = typer.Typer(cls=OnDemandGroup, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def version(asked: bool) -> None:
     """Print the version."""
     if asked:
-        with suppress(PackageNotFoundError):
+        from importlib import metadata  # noqa: PLC0415 - it takes as long to import as all of typer
+
+        with suppress(metadata.PackageNotFoundError):
             typer.echo(f"gpuyard {metadata.version('gpuyard')}")
             raise typer.Exit
         typer.echo("gpuyard unknown (run from a source tree)")

@@ -89,7 +89,7 @@ def _become(transport: str, said: Mapping[str, str]) -> NoReturn:
     if transport == "http":
         argv = [sys.executable, "-m", "app.worker"]
     else:
-        argv = [sys.executable, "-m", "celery", "-A", "app", "worker", "-Q", _pool(said)]
+        argv = [sys.executable, "-m", "app.local.celery_command", "-A", "app", "worker", "-Q", _pool(said)]
     os.execve(sys.executable, argv, os.environ | settings | {"PYTHONPATH": path})  # noqa: S606 - our own program, no shell
 
 

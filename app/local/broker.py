@@ -18,15 +18,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.local import locks
+from app.local.errors import BrokerError
 from config.broker_url import for_redis
 
 # sun_path holds 108 bytes with the final zero on Linux, 104 on macOS.
 SOCKET_PATH_BYTES = 103
 MEMORY = "64mb"
-
-
-class BrokerError(Exception):
-    """No broker can be started here; the message says what to do."""
 
 
 @dataclass(frozen=True)

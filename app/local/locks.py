@@ -7,15 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from app.local.errors import FolderTaken
 from app.local.guard import KILL_AFTER_SECONDS
 
 UP_LOCK = "up.lock"
 LEFTOVERS_SECONDS = KILL_AFTER_SECONDS + 4
 """A killed `up` leaves its children to the guard; whoever starts next waits for them this long."""
-
-
-class FolderTaken(Exception):
-    """Another installation runs on the data folder; the message is for people."""
 
 
 class Taken(Exception):

@@ -11,7 +11,8 @@ import app
 from app.local.children import Part
 
 ROOT = Path(app.__file__).parents[1]
-_CELERY = (sys.executable, "-m", "celery", "-A")
+_CELERY = (sys.executable, "-m", "app.local.celery_command", "-A")
+_FLOWERS_CELERY = (sys.executable, "-m", "celery", "-A")
 SCHEMA_SECONDS = 60.0
 """How long the API may take to bring the schema up before the control worker gives up, and is started again."""
 # What `gpuyard serve` turns into, without a second start of the interpreter.
@@ -87,5 +88,5 @@ class Plan:
 
     def flower(self, *, locks: tuple[int, ...]) -> Part:
         """Flower: on loopback, read-only, without a log-in; it shows ids and nothing else."""
-        argv = (*_CELERY, "app", "flower", "--address=127.0.0.1", f"--port={self.flower_port}", "--read_only")
+        argv = (*_FLOWERS_CELERY, "app", "flower", "--address=127.0.0.1", f"--port={self.flower_port}", "--read_only")
         return Part("flower", argv, self.environment(FLOWER_UNAUTHENTICATED_API="true"), inherit=locks)

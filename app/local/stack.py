@@ -14,9 +14,10 @@ from pathlib import Path
 import httpx
 
 from app.local import private_files
-from app.local.broker import BrokerError, LocalBroker, listening
+from app.local.broker import LocalBroker, listening
 from app.local.children import Child, Part
 from app.local.control_plane import ControlPlane, KeyRefused
+from app.local.errors import BrokerError, StackError
 from app.local.guard import Guard
 from app.local.keys import Keys
 from app.local.locks import LEFTOVERS_SECONDS
@@ -25,10 +26,6 @@ from app.local.parts import Plan
 TICK_SECONDS = 0.1
 START_SECONDS = 120.0
 """A step of the start that takes longer has failed."""
-
-
-class StackError(Exception):
-    """The installation cannot start; the message says why and where to look."""
 
 
 class StopAsked(Exception):

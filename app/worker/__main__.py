@@ -10,9 +10,9 @@ from app.domain.workers import Transport
 from app.worker.agent import Agent
 from app.worker.process_signals import handle_signals
 from app.worker.watchdog import EXIT_SECONDS, watchdog
+from config.errors import SettingsError
 from config.logging import configure
 from config.settings import WorkerSettings, load
-from config.sources import SettingsError
 
 
 def main() -> int:

@@ -21,8 +21,8 @@ from app.db.store import Store
 from app.db.tables import ApiToken, Org, Pool
 from app.services import beginnings
 from app.services.opening import open_yard
+from config.errors import SettingsError
 from config.settings import ServerSettings
-from config.sources import SettingsError
 from tests.databases import Databases
 from tests.migrated import migrate
 

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from config.broker_url import for_celery, for_redis, is_plain_to_another_host, masked, missing_file
+from config.errors import SettingsError
 from config.settings import CelerySettings, load
-from config.sources import SettingsError
 
 
 def test_a_unix_socket_has_two_spellings() -> None:

@@ -7,11 +7,11 @@ from pydantic import TypeAdapter
 
 from app.domain.rowsets import RowSet
 from app.schemas.segments import RowSetText
+from config.errors import SettingsError
 from config.settings import (
     MAX_SHARD_ROWS,
     ClientSettings,
     ServerSettings,
-    SettingsError,
     WorkerSettings,
     load,
     load_with_origins,

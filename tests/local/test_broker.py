@@ -8,7 +8,8 @@ import kombu
 import pytest
 from redis import Redis
 
-from app.local.broker import BrokerError, LocalBroker, find_server, local_broker
+from app.local.broker import LocalBroker, find_server, local_broker
+from app.local.errors import BrokerError
 from config.broker_url import for_celery, for_redis
 
 

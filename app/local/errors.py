@@ -1,0 +1,13 @@
+"""What ends `gpuyard up` and whoever starts a broker, in words for people. Light: every command knows them."""
+
+
+class BrokerError(Exception):
+    """No broker can be started here; the message says what to do."""
+
+
+class FolderTaken(Exception):
+    """Another installation runs on the data folder; the message is for people."""
+
+
+class StackError(Exception):
+    """The installation cannot start; the message says why and where to look."""
