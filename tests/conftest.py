@@ -8,10 +8,31 @@ import pytest
 from app.db.store import Store
 from tests.cluster import Cluster
 from tests.databases import Databases, PostgresDatabases, SqliteDatabases
+from tests.engines import share_engines
+from tests.kept import kept
 from tests.migrated import migrate
 from tests.sockets import close_by_room
+from tests.spent import Spent
+from tests.turns import FromBothEnds, file_of, longest_first, together
 
 LEFT_OUT = ("alerts", "docker", "hosts", "long", "page", "vllm")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say at the end where the time went, and do not spend it on what each test would do again."""
+    config.pluginmanager.register(Spent(keep=config.getoption("keep_seconds")))
+    share_engines()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run of everything renew what tests.turns orders files by."""
+    parser.addoption("--keep-seconds", action="store_true", help="write tests/seconds.txt anew")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FromBothEnds | None:
+    """Hand out files as tests.turns says."""
+    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)  # folders mark their tests first
@@ -22,12 +43,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
+    longest_first(items)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Close sockets before any fixture of the test is made."""
     close_by_room(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End what the files of one kind share when the next test is of another."""
+    try:
+        yield
+    finally:
+        if nextitem is None or together(file_of(nextitem)) != together(file_of(item)):
+            kept.close()
 
 
 @pytest.fixture(scope="session")

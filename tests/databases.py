@@ -6,7 +6,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
 from tests.cluster import Cluster
+
+ON_POSTGRES_LATER = pytest.mark.parametrize(
+    "databases", ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])], indirect=True
+)
+"""For tests that take seconds and are about something else: on SQLite by default, on PostgreSQL by `make test-long`."""
 
 
 class Databases(Protocol):

@@ -1,10 +1,12 @@
 """The API on a real socket, in a thread of the test process: what a client sees, and the yard behind it."""
 
+import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +28,8 @@ from tests.migrated import migrate
 
 ADMIN_KEY = "gk-the-first-admin-key-of-a-test"
 START_SECONDS = 20.0
+END_SECONDS = 2.0
+LOOK_SECONDS = 0.01
 
 
 @dataclass
@@ -83,14 +87,33 @@ def rows(count: int, *models: str, model: str = "m", endpoint: str = "/v1/chat/c
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
+class QuickServer(uvicorn.Server):
+    """Ends as uvicorn's own does, without its naps of a tenth of a second: hundreds of tests end one."""
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # noqa: ASYNC110 - whoever stops it is another thread
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - ours has none
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+                    await asyncio.sleep(LOOK_SECONDS)
+        for task in self.server_state.tasks:
+            task.cancel()
+        await self.lifespan.shutdown()
+
+
 @contextmanager
 def serving(database_url: str, folder: Path, **settings: Any) -> Iterator[Served]:
     """Run the API on a free port until the end of the block."""
     found = ServerSettings(database_url=database_url, data_dir=folder, bootstrap_token=ADMIN_KEY, port=0, **settings)
     app = create_app(found)
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=0, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
-    )
+    server = QuickServer(uvicorn.Config(app, port=0, log_level="warning", lifespan="on"))
     thread = threading.Thread(target=server.run, name="api")
     thread.start()
     try:

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.commands import Commands
 from tests.fakes.public_api import FakePublicApi
 from tests.installation import Installation
+from tests.kept import kept
 
 RUNTIMES = (
     "fake:?models=quick",
@@ -29,13 +31,18 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         made.process.wait()
 
 
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+@pytest.fixture
+def served(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """A whole installation that runs as long as the commands' tests do."""
-    made = Installation(tmp_path_factory.mktemp("served"))
-    made.up(*(part for url in RUNTIMES for part in ("--runtime-url", url)))
-    yield made
-    made.stop(signal.SIGINT)
+
+    @contextmanager
+    def start() -> Iterator[Installation]:
+        made = Installation(tmp_path_factory.mktemp("served"))
+        made.up(*(part for url in RUNTIMES for part in ("--runtime-url", url)))
+        yield made
+        made.stop(signal.SIGINT)
+
+    return kept.get("served", start)
 
 
 @pytest.fixture

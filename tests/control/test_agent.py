@@ -24,6 +24,7 @@ from app.domain.timing import Timing
 from app.services import control
 from app.services.context import Yard
 from app.sweeps.election import SWEEPS
+from tests.databases import ON_POSTGRES_LATER
 from tests.yards import Controller, batch, control_job, created, states
 
 LONG = 20.0
@@ -47,6 +48,7 @@ def running(yard: Yard, threads: int = 2) -> Iterator[ControlAgent]:
             agent.stop()
 
 
+@ON_POSTGRES_LATER
 def test_it_takes_work_without_any_bell(yard: Yard) -> None:
     first = created(yard)
     with running(yard):
@@ -118,6 +120,7 @@ def test_it_survives_a_database_that_is_away(yard: Yard) -> None:
         wait_for(rung)
 
 
+@ON_POSTGRES_LATER
 def test_work_that_cannot_be_done_is_put_off_and_done_later(yard: Yard) -> None:
     batch_id = created(yard)
     with yard.store.read() as session:
@@ -154,6 +157,7 @@ def test_a_second_hello_keeps_what_is_being_worked_on(yard: Yard) -> None:
     assert states(yard, grant.lease_id) == ["held"]
 
 
+@ON_POSTGRES_LATER
 def test_two_control_workers_of_one_name_both_work(yard: Yard) -> None:
     stopping = threading.Event()
     first = Beats(yard, name="control", install_id="one", boot_id="boot-1", stopping=stopping)

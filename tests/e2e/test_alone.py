@@ -16,12 +16,8 @@ TRIES = 5
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), shard_rows=64, stand_in_seconds=2) as yard:
-        yard.start()
-        yard.worker("one")
-        yard.worker("two")
-        yard.until_present("one", "two")
+def yard(breakable_yard: Yard) -> Iterator[Yard]:
+    with breakable_yard.manned("one", "two") as yard:
         yield yard
 
 

@@ -23,12 +23,8 @@ SLOWLY = "latency_ms=40"
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard")) as yard:
-        yard.start()
-        yard.worker("one")
-        yard.worker("two")
-        yard.until_present("one", "two")
+def yard(breakable_yard: Yard) -> Iterator[Yard]:
+    with breakable_yard.manned("one", "two") as yard:
         yield yard
 
 

@@ -11,22 +11,20 @@ from tests.e2e.yard import Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
-ROWS = 400
+ROWS = 1200
 UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 NONE_AT_ALL = (0, resource.RLIM_INFINITY)
 
 
 @pytest.fixture
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), shard_rows=16) as yard:
-        yard.start()
+def yard(breakable_yard: Yard) -> Iterator[Yard]:
+    with breakable_yard.manned("full") as yard:
         yield yard
 
 
 def test_it_says_so_claims_nothing_loses_nothing_and_goes_on_when_there_is_room(yard: Yard) -> None:
-    yard.worker("full")
-    yard.until_present("full")
-    batch = yard.submit(marked("row", ROWS, "latency_ms=100"))
+    yard.runtime.reset()
+    batch = yard.submit(marked("row", ROWS, "latency_ms=40"))
     batch.stored(40)
     files = psutil.Process(yard.workers["full"].pid)
     files.rlimit(psutil.RLIMIT_FSIZE, NONE_AT_ALL)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import LATER_ON_POSTGRES, LATER_ON_SQLITE, ON_POSTGRES, Fleet
+from tests.e2e.conftest import FLEET_SHARD_ROWS, LATER_ON_POSTGRES, LATER_ON_SQLITE, ON_POSTGRES
 from tests.e2e.rows import assert_each_row_once, counts, marked
 from tests.e2e.yard import TOLERATION_SECONDS, Yard, until
 
@@ -19,21 +19,12 @@ WORKERS = ("north", "east", "south", "west")
 LATENCY_MS = 25
 FROZEN_ROWS = 3000
 DRAINED_ROWS = 2000
-SHARD_ROWS = 64
 log = logging.getLogger("figures")
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yard]:
-    where = tmp_path_factory.mktemp("yard")
-    rows = max(ROWS, 50_000)
-    with Yard(
-        where, database_url=fleet.database_url, transports=fleet.transports, max_rows=rows, shard_rows=SHARD_ROWS
-    ) as yard:
-        yard.start()
-        for name in WORKERS:
-            yard.worker(name)
-        yard.until_present(*WORKERS)
+def yard(fleet_yard: Yard) -> Iterator[Yard]:
+    with fleet_yard.manned(*WORKERS) as yard:
         yield yard
 
 
@@ -54,7 +45,7 @@ def test_four_workers_drained_one_after_the_other_lose_and_repeat_nothing(yard: 
     events = yard.events(batch.id)
     # A claim whose answer took longer than two beats of this yard (a second each) is a ghost, drain or no drain.
     ghosts = [event for event in events if (event["type"], event["actor"]) == ("lease.released", "service:heartbeat")]
-    assert yard.runtime.stats()["requests"] <= DRAINED_ROWS + SHARD_ROWS * len(ghosts)
+    assert yard.runtime.stats()["requests"] <= DRAINED_ROWS + FLEET_SHARD_ROWS * len(ghosts)
     kinds = {event["type"] for event in events}
     assert "lease.released" in kinds
     assert "lease.expired" not in kinds

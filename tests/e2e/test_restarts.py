@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import LATER_ON_SQLITE, LATER_WITHOUT_BROKER, ON_POSTGRES, Fleet
+from tests.e2e.conftest import LATER_ON_SQLITE, LATER_WITHOUT_BROKER, ON_POSTGRES
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import CELERY, Yard, until
@@ -24,12 +24,8 @@ ROWS = 1000
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), database_url=fleet.database_url, transports=fleet.transports) as yard:
-        yard.start()
-        yard.worker("one")
-        yard.worker("two")
-        yard.until_present("one", "two")
+def yard(fleet_yard: Yard) -> Iterator[Yard]:
+    with fleet_yard.manned("one", "two") as yard:
         yield yard
 
 

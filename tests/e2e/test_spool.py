@@ -28,29 +28,35 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
         yield yard.start()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def between(yard: Yard) -> Iterator[Gateway]:
     with gateway(yard.url) as found:
         yield found
 
 
 class Victim:
-    """The one worker, and a batch of eight rows for it."""
+    """The one worker, which is started again after each death, and batches of eight rows for it."""
 
-    def __init__(self, yard: Yard, between: Gateway, name: str) -> None:
+    def __init__(self, yard: Yard, between: Gateway) -> None:
         self._yard = yard
         self._between = between
-        self._name = name
         self._start()
-        yard.runtime.reset()
 
     def _start(self) -> None:
-        self._yard.worker(self._name, pool=self._name, server_url=self._between.url)
-        self._yard.until_present(self._name)
+        self._yard.worker("victim", server_url=self._between.url)
+        self._yard.until_present("victim")
+
+    def forgets(self, name: str) -> None:
+        """Another test begins; `name` is what its rows are called."""
+        self._name = name
+        self._between.forget()
+        self._yard.runtime.reset()
+        if not self._yard.workers["victim"].alive:
+            self._start()
 
     @property
     def spool(self) -> list[Path]:
-        return list((self._yard.folder / "workers" / self._name / "spool").glob("*.handin"))
+        return list((self._yard.folder / "workers" / "victim" / "spool").glob("*.handin"))
 
     def spooled_rows(self) -> int:
         """How many finished rows lie there; those of a file that went home just now are not counted."""
@@ -62,14 +68,14 @@ class Victim:
         return found
 
     def submit(self, *, latency_ms: int = 50) -> Submitted:
-        return self._yard.submit(marked(self._name, ROWS, f"latency_ms={latency_ms}"), pool=self._name)
+        return self._yard.submit(marked(self._name, ROWS, f"latency_ms={latency_ms}"))
 
     def asked(self) -> int:
         """How many rows the runtime was asked for."""
         return int(self._yard.runtime.stats()["requests"])
 
     def dies_and_comes_back(self) -> None:
-        self._yard.workers[self._name].kill()
+        self._yard.workers["victim"].kill()
         self._between.let_through()
         self._start()
 
@@ -79,12 +85,15 @@ class Victim:
         until(lambda: self.spool == [], "the spool is empty")
 
 
+@pytest.fixture(scope="module")
+def only_worker(yard: Yard, between: Gateway) -> Victim:
+    return Victim(yard, between)
+
+
 @pytest.fixture
-def victim(request: pytest.FixtureRequest, yard: Yard, between: Gateway) -> Iterator[Victim]:
-    name = request.node.name.rpartition("_")[2]
-    yard.http.post("/v1/pools", json={"name": name}).raise_for_status()
-    yield Victim(yard, between, name)
-    yard.workers[name].kill()
+def victim(request: pytest.FixtureRequest, only_worker: Victim) -> Victim:
+    only_worker.forgets(request.node.name.rpartition("_")[2])
+    return only_worker
 
 
 def test_killed_when_its_claim_was_claimed(victim: Victim, between: Gateway) -> None:

@@ -44,6 +44,7 @@ PROMPTS = 8
 """Rows a worker has in flight at most."""
 GPUYARD = (sys.executable, "-m", "app.cli.main")
 CELERY = (sys.executable, "-m", "celery", "-A")
+_CELERY_AS_UP_STARTS_IT = (sys.executable, "-m", "app.local.celery_command", "-A")
 _Found = TypeVar("_Found")
 
 
@@ -271,7 +272,7 @@ class Yard:
         through: Sequence[str] = (),
         **settings: object,
     ) -> Process:
-        """Start a GPU worker by the command for its transport; `until_present` waits for it.
+        """Start a GPU worker as `gpuyard up` does for its transport; `until_present` waits for it.
 
         One that starts again keeps its transport. A worker without a broker is told of none. `through` is a command
         that runs commands, such as `env`.
@@ -290,7 +291,7 @@ class Yard:
             argv = (*GPUYARD, "worker", "--transport", "http", "--pool", pool)
             ours["broker_url"] = ""
         else:
-            argv = (*CELERY, "app", "worker", "-Q", pool)
+            argv = (*_CELERY_AS_UP_STARTS_IT, "app", "worker", "-Q", pool)
         worker = self.run(name, *through, *argv, **(ours | settings))
         self.workers[name] = worker
         return worker
@@ -301,6 +302,23 @@ class Yard:
             self.workers[name].until_it_says("worker.ready")
             listens = "polls.began" if self._transport_of[name] == "http" else f"{name}@{socket.gethostname()} ready."
             self.workers[name].until_it_says(listens)
+
+    @contextmanager
+    def manned(self, *names: str) -> Iterator[Self]:
+        """Have these workers inside the block. What is there at its end leaves in good order, for others to come."""
+        for name in names:
+            self.worker(name)
+        self.until_present(*names)
+        try:
+            yield self
+        finally:
+            left = [worker for worker in self.workers.values() if worker.alive]
+            for worker in left:
+                worker.thaw()
+                worker.send(signal.SIGTERM)
+            for worker in left:
+                until(lambda: not worker.alive, f"{worker.name} leaves")  # noqa: B023 - now
+            self.workers.clear()
 
     # --- work
 

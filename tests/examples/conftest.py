@@ -54,7 +54,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{folder}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory, commands: str) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("up")
     ready = folder / "ready.json"

@@ -41,6 +41,12 @@ class Gateway:
         self._held = {}
         self._free.set()
 
+    def forget(self) -> None:
+        """Hold nothing, and count from zero."""
+        self.let_through()
+        self.arrived.clear()
+        self.answered.clear()
+
     def waits(self, route: str, *, after_the_answer: bool) -> bool:
         """Wait while calls of a route are held here; tells whether it had to."""
         if self._held.get(route) is not after_the_answer:

@@ -17,11 +17,12 @@ from app.db.tables import Batch, Job, Pool, Worker
 from app.local.broker import local_broker
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
+from tests.databases import ON_POSTGRES_LATER
 from tests.process_nodes import BrokerContainer
 from tests.yards import Machine, cancel, created, machine, validated
 
 # kombu drops the connections to a broker that died, and leaves it to the collector to close their sockets.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"), ON_POSTGRES_LATER]
 AT_ONCE_SECONDS = 0.05
 LONG = 30.0
 

@@ -46,7 +46,7 @@ def test_finished_and_unfinished_rows_come_in_input_order(yard: Yard) -> None:
 def test_the_input_may_be_long_gone(yard: Yard) -> None:
     batch_id = half_done(yard)
     hide(yard, batch(yard, batch_id).input_file_id)
-    later(yard, DAY + 60)
+    later(yard, DAY + 60, listening=False)
     assert retention.run_once(yard, 100)["contents"] >= 1
     assert ids(yard, batch_id) == [f"row-{n}" for n in range(8)]
 

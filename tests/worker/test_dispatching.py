@@ -126,7 +126,7 @@ class TestARuntimeThatIsAway:
         sick = runtime_server("--models", "m", *trouble)
         plane.give_batch(lines(60), shard_rows=20)
         start_agent(vllm(sick), row_timeout_seconds=0.6, max_concurrent_prompts=8)
-        until_healed(sick, after=4.0)
+        until_healed(sick, after=2.5)
         sick.wait_for(lambda stats: stats["requests"] >= 8)
         assert set(finish(plane, 60).values()) == {None}
 
