@@ -14,8 +14,15 @@ from xdist.scheduler import LoadFileScheduling
 ROOT = Path(__file__).parents[1]
 SECONDS = ROOT / "tests" / "seconds.txt"
 """What files took, longest first; `pytest --keep-seconds` writes it anew. A file that is not in it counts as short."""
-SHARED = ("shared_yard: Yard", "breakable_yard: Yard", "fleet_yard: Yard", "yard: Commands")
-"""How a test asks for what starts once a run. Files that do stay together, or each process would start one."""
+SHARED = {
+    "shared_yard: Yard": "shared yard",
+    "breakable_yard: Yard": "breakable yard",
+    "fleet_yard: Yard": "fleet yard",
+    "yard: Commands": "served installation",
+    "served: Installation": "served installation",
+}
+"""How a test asks for what starts once (tests.kept). Files that ask for one thing stay together, or each process
+would start it."""
 
 
 @cache
@@ -29,7 +36,7 @@ def seconds() -> dict[str, float]:
 def together(file: str) -> str:
     """What a file belongs to: itself, or the yard that it shares with others."""
     text = (ROOT / file).read_text()
-    return next((words for words in SHARED if words in text), file)
+    return next((kept for words, kept in SHARED.items() if words in text), file)
 
 
 def file_of(item: pytest.Item) -> str:

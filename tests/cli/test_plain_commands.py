@@ -17,20 +17,20 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(180)]
 Until = Callable[..., None]
 
 
-@pytest.fixture(scope="module")
-def ready(installation: Installation) -> dict[str, Any]:
-    return installation.up("--no-worker")
+@pytest.fixture
+def ready(served: Installation) -> dict[str, Any]:
+    return served.ready()
 
 
 @pytest.fixture
-def celery(installation: Installation, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def celery(served: Installation, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started = []
 
     def start(*arguments: str, **settings: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "celery", "-A", "app", *arguments],
             cwd=tmp_path,
-            env={**installation.environment(), "GPUYARD_STATE_DIR": str(tmp_path / "state"), **settings},
+            env={**served.environment(), "GPUYARD_STATE_DIR": str(tmp_path / "state"), **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
