@@ -41,6 +41,7 @@ class Target:
     """`keys` by scope, and `ids` that exist, by the argument that they fit."""
 
     api: ApiProcess
+    kind: str
     keys: dict[str, str] = field(default_factory=dict)
     ids: dict[str, Any] = field(default_factory=dict)
     session: requests.Session = field(default_factory=requests.Session)
@@ -94,6 +95,14 @@ def _validate(yard: Yard) -> None:
         control.perform(yard, grant)
 
 
+ON_SQLITE_LATER = pytest.mark.parametrize(
+    "target",
+    [pytest.param("sqlite", marks=pytest.mark.long), pytest.param("postgres", marks=pytest.mark.postgres)],
+    indirect=True,
+)
+"""For what hardly reaches the database: PostgreSQL, which takes fewer characters, by default."""
+
+
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """Started once for a module's tests and each database; whatever they send, its log shows no traceback."""
@@ -106,7 +115,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     url = databases.copy_of(migrate)
     with api_process(url, folder) as running:
         yard = open_yard(ServerSettings(database_url=url, data_dir=folder / "data"))
-        made = Target(running)
+        made = Target(running, kind=request.param)
         made.fill(yard)
         yard.store.close()
         yield made

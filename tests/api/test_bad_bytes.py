@@ -19,7 +19,7 @@ from app.domain.outputs import output_line
 from app.domain.rows import Reply
 from app.schemas.handins import write_line
 from app.schemas.segments import End, HandInHeader, Part
-from tests.api_target import Target, bounded
+from tests.api_target import ON_SQLITE_LATER, Target, bounded
 from tests.served import rows
 
 EXAMPLES = int(os.environ.get("GPUYARD_TEST_EXAMPLES", "60"))
@@ -85,6 +85,7 @@ class _Name(str):
         return str(self)
 
 
+@ON_SQLITE_LATER
 @pytest.mark.parametrize("key", ["admin", "submit", "worker"])
 def test_every_route_answers_to_every_body(target: Target, key: str) -> None:
     with target.http(key) as http:
@@ -97,6 +98,7 @@ def test_every_route_answers_to_every_body(target: Target, key: str) -> None:
                 checked(http.request(method, path, content=body, headers=headers))
 
 
+@ON_SQLITE_LATER
 def test_every_route_answers_to_every_method(target: Target) -> None:
     with target.http("admin") as http:
         for path in {path for _, path in routes(target)} | {

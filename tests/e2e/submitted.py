@@ -11,6 +11,8 @@ from openai.types import Batch
 
 ENDED = {"completed", "failed", "cancelled", "expired"}
 Lines = list[dict[str, Any]]
+LOOK_SECONDS = 0.1
+"""Each look costs a client and the API milliseconds that what is looked at needs itself."""
 
 
 class Submitted:
@@ -35,7 +37,7 @@ class Submitted:
         end = time.monotonic() + seconds
         while not condition(batch := self.now()):
             assert time.monotonic() < end, f"not within {seconds:g} s: {what}: {batch}"
-            time.sleep(0.05)
+            time.sleep(LOOK_SECONDS)
         return batch
 
     def stored(self, rows: int, *, seconds: float = 30) -> Batch:
