@@ -2,8 +2,9 @@
 # One environment, .venv, filled by pip from the lock files and nothing else: no resolver runs, every file is hashed.
 
 PYTHON ?= python3
-# The tests of one file stay on one process, so that what a module starts is started once.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# The tests of one file stay on one process, so that what a module starts is started once. Half of them wait: three
+# processes keep two cores busy (docs/decisions/0004).
+PYTEST_ARGS ?= -n 3 --dist loadfile
 
 VENV := .venv
 # A real vLLM has its own: three gigabytes, and versions of its own of much that we use.

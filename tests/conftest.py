@@ -13,7 +13,7 @@ from tests.kept import kept
 from tests.migrated import migrate
 from tests.sockets import close_by_room
 from tests.spent import Spent
-from tests.turns import FromBothEnds, file_of, longest_first, together
+from tests.turns import TwoKinds, file_of, longest_first, together
 
 LEFT_OUT = ("alerts", "docker", "hosts", "long", "page", "vllm")
 
@@ -30,9 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FromBothEnds | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TwoKinds | None:
     """Hand out files as tests.turns says."""
-    return FromBothEnds(config, log) if config.getoption("dist") == "loadfile" else None
+    return TwoKinds(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)  # folders mark their tests first

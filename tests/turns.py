@@ -1,7 +1,8 @@
-"""Which files run when, where two processes share a suite: one takes the long ones, the other the many short ones.
+"""Which files run when, where processes share a suite: one takes what starts yards, the others what computes.
 
-Long files wait for real processes most of their time, short ones compute: side by side they use both cores, and only
-one whole yard starts at a time. They meet in the middle, so that neither process is alone at the end.
+Tests of yards wait for real processes most of their time: beside others they use all cores, and beside each other they
+would start two yards at once. Whoever is through with one kind takes of the other. Of each kind the longest come first,
+so that none is alone at the end.
 """
 
 from functools import cache
@@ -14,12 +15,13 @@ from xdist.scheduler import LoadFileScheduling
 ROOT = Path(__file__).parents[1]
 SECONDS = ROOT / "tests" / "seconds.txt"
 """What files took, longest first; `pytest --keep-seconds` writes it anew. A file that is not in it counts as short."""
+YARDS = tuple(f"tests/{folder}/" for folder in ("broker", "chaos", "cli", "e2e", "examples"))
 SHARED = {
-    "shared_yard: Yard": "shared yard",
-    "breakable_yard: Yard": "breakable yard",
-    "fleet_yard: Yard": "fleet yard",
-    "yard: Commands": "served installation",
-    "served: Installation": "served installation",
+    "shared_yard: Yard": "tests/e2e/ in the shared yard",
+    "breakable_yard: Yard": "tests/e2e/ in the breakable yard",
+    "fleet_yard: Yard": "tests/e2e/ in the yards of fleets",
+    "yard: Commands": "tests/cli/ in the served installation",
+    "served: Installation": "tests/cli/ in the served installation",
 }
 """How a test asks for what starts once (tests.kept). Files that ask for one thing stay together, or each process
 would start it."""
@@ -51,8 +53,8 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (-length[together(file_of(item))], together(file_of(item))))
 
 
-class FromBothEnds(LoadFileScheduling):
-    """Every second process takes its files from the end of the list."""
+class TwoKinds(LoadFileScheduling):
+    """The first process takes what starts yards, the others take the rest, for as long as there is any."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
@@ -62,6 +64,7 @@ class FromBothEnds(LoadFileScheduling):
         return together(super()._split_scope(nodeid))
 
     def _assign_work_unit(self, node: Any) -> None:
-        if self.nodes.index(node) % 2:
-            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        is_first = node is self.nodes[0]
+        wanted = (files for files in self.workqueue if files.startswith(YARDS) is is_first)
+        self.workqueue.move_to_end(next(wanted, next(iter(self.workqueue))), last=False)
         super()._assign_work_unit(node)
