@@ -56,7 +56,7 @@ test: $(VENV)/.dev ## run all tests (SQLite and PostgreSQL); PYTEST_ARGS="tests/
 test-long: $(VENV)/.dev ## the second forms of the slow tests: fleets without a broker, the kill test on PostgreSQL
 	$(BIN)/python -m pytest -m long tests
 
-test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of 5,000; prints their figures
+test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of some thousands; prints their figures
 	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \
 		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
 

@@ -14,10 +14,10 @@ from tests.e2e.yard import TOLERATION_SECONDS, Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROWS = int(os.environ.get("GPUYARD_TEST_ROWS", "5000"))
+ROWS = int(os.environ.get("GPUYARD_TEST_ROWS", "3000"))
 WORKERS = ("north", "east", "south", "west")
 LATENCY_MS = 25
-FROZEN_ROWS = 3000
+FROZEN_ROWS = 2000
 DRAINED_ROWS = 2000
 log = logging.getLogger("figures")
 
