@@ -22,6 +22,7 @@ from app.schemas.segments import End, HandInHeader, Part
 from tests.api_target import ON_SQLITE_LATER, Target, bounded
 from tests.served import rows
 
+pytestmark = pytest.mark.timeout(300)  # thousands of calls
 EXAMPLES = int(os.environ.get("GPUYARD_TEST_EXAMPLES", "60"))
 ANSWER_SECONDS = 20.0
 fuzzed = bounded(EXAMPLES)

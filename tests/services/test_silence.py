@@ -30,7 +30,7 @@ def seen(yard: Yard, one: Machine) -> tuple[str, int]:
 
 @pytest.mark.parametrize(
     ("silent", "state", "free"),
-    [(49, "active", 1), (51, "unreachable", 0), (59, "unreachable", 0), (61, "stale", 0), (299, "stale", 0)],
+    [(45, "active", 1), (51, "unreachable", 0), (55, "unreachable", 0), (61, "stale", 0), (290, "stale", 0)],
 )
 def test_what_is_seen_of_a_silent_worker_and_that_one_heartbeat_mends_it(
     yard: Yard, silent: int, state: str, free: int
@@ -42,14 +42,14 @@ def test_what_is_seen_of_a_silent_worker_and_that_one_heartbeat_mends_it(
     assert seen(yard, one) == ("active", 1)
 
 
-@pytest.mark.parametrize(("silent", "offline"), [(49, 0), (51, 1)])
+@pytest.mark.parametrize(("silent", "offline"), [(45, 0), (51, 1)])
 def test_it_is_noted_as_offline_after_its_grace_and_not_before(yard: Yard, silent: int, offline: int) -> None:
     machine(yard)
     later(yard, silent)
     assert heartbeat_sweeper.run_once(yard, 100) == {"offline": offline}
 
 
-@pytest.mark.parametrize(("silent", "ended", "state"), [(299, 0, "leased"), (301, 1, "queued")])
+@pytest.mark.parametrize(("silent", "ended", "state"), [(290, 0, "leased"), (301, 1, "queued")])
 def test_its_lease_ends_after_its_toleration_and_not_before(yard: Yard, silent: int, ended: int, state: str) -> None:
     batch_id = validated(yard)
     one = machine(yard)
