@@ -95,7 +95,7 @@ images() { # one small file system for all of them, and each a line of configura
     say "making a Debian with Python and Redis"
     mmdebstrap --quiet --variant=apt --mode=root --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-        --include=ca-certificates,python3,python3-pip,python3-venv,redis-server \
+        --include=ca-certificates,netbase,tzdata,python3,python3-pip,python3-venv,redis-server \
         bookworm "$context.tar" "${mirror:-http://deb.debian.org/debian}" >"$log" 2>&1 || give_up "mmdebstrap failed" "$log"
     docker import "$context.tar" gpuyard-stand-ins >>"$log"
     rm "$context.tar"

@@ -68,8 +68,8 @@ def test_the_brokers_data_lasts_and_is_never_evicted(running: Stack) -> None:
 
 
 def test_a_worker_killed_in_mid_run_comes_back_and_no_row_is_lost_or_doubled(running: Stack) -> None:
-    rows = 40
-    batch = running.submit(map(counted, range(rows)), max_tokens=32)
+    rows = 32
+    batch = running.submit(map(counted, range(rows)), max_tokens=24)
     batch.stored(4, seconds=BATCH_SECONDS)
     running.compose("kill", "--signal", "KILL", "worker")
     assert running.inspect("worker")["State"]["ExitCode"] == 137
@@ -81,8 +81,8 @@ def test_a_worker_killed_in_mid_run_comes_back_and_no_row_is_lost_or_doubled(run
 
 
 def test_down_drains_its_worker_and_what_was_not_done_is_done_after_the_next_up(running: Stack, tmp_path: Path) -> None:
-    rows = 40
-    batch = running.submit(map(counted, range(rows)), max_tokens=32)
+    rows = 32
+    batch = running.submit(map(counted, range(rows)), max_tokens=24)
     batch.stored(4, seconds=BATCH_SECONDS)
     with Deaths(running.name, tmp_path / "deaths") as deaths:
         running.compose("down", seconds=180)
