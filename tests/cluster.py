@@ -39,12 +39,16 @@ class NoPostgres(Exception):
 class Cluster:
     """One running server. Each xdist process has its own: one takes a second to make, and sharing would take locks."""
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(self, *, durable: bool = False, address: str | None = None) -> None:
         """Make and start it. `durable`: a commit that was answered outlives a crash of the server.
 
+        `address`: it listens there as well, for all of that network.
         Raises NoPostgres with the server's own words when it cannot.
         """
         self._options = [*_FAST, *(("synchronous_commit=on",) if durable else ())]
+        self._address = address
+        if address:
+            self._options.append(f"listen_addresses={address}")
         self._home = Path(tempfile.mkdtemp(prefix="gpuyard-pg-"))
         self._made = 0
         self._server: subprocess.Popen[bytes] | None = None
@@ -81,7 +85,9 @@ class Cluster:
         self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def url(self, name: str) -> str:
-        """Give the SQLAlchemy URL of a database."""
+        """Give the SQLAlchemy URL of a database: over the network where it listens there, else by its socket."""
+        if self._address:
+            return f"postgresql+psycopg://postgres@{self._address}/{name}"
         return f"postgresql+psycopg://postgres@/{name}?host={self._home}"
 
     def stop(self) -> None:
@@ -125,6 +131,9 @@ class Cluster:
         )
         if made.returncode:
             raise NoPostgres(f"{binaries}/initdb failed:\n{made.stdout}{made.stderr}")
+        if self._address:
+            with (data / "pg_hba.conf").open("a", encoding="ascii") as rules:
+                rules.write("host all all samenet trust\n")
 
     def _start(self, binaries: Path) -> None:
         data, log = self._home / "data", self._home / "log"

@@ -26,6 +26,21 @@ _NOW = {
     "postgresql": "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 }
 BUSY_MS = 30_000
+# Packets may vanish without a word, and the system's own patience is a quarter of an hour where something was sent and
+# two hours where something is waited for. The server has to know of a dead peer, too, or it keeps what that one locked.
+_IDLE_SECONDS, _AGAIN_SECONDS, _TIMES, _UNANSWERED_MS = 10, 5, 3, 20_000
+_PATIENCE = {
+    "keepalives_idle": _IDLE_SECONDS,
+    "keepalives_interval": _AGAIN_SECONDS,
+    "keepalives_count": _TIMES,
+    "tcp_user_timeout": _UNANSWERED_MS,
+}
+_SERVERS_PATIENCE = (
+    f"SELECT set_config('tcp_keepalives_idle', '{_IDLE_SECONDS}', false),"
+    f" set_config('tcp_keepalives_interval', '{_AGAIN_SECONDS}', false),"
+    f" set_config('tcp_keepalives_count', '{_TIMES}', false),"
+    f" set_config('tcp_user_timeout', '{_UNANSWERED_MS}', false)"
+)
 _SQLITE_AWAY = ("disk is full", "disk I/O error", "unable to open", "readonly database")
 
 T = TypeVar("T")
@@ -149,8 +164,9 @@ def _engine(url: str, pool_size: int) -> Engine:
             parsed.set(drivername="postgresql+psycopg"),
             pool_size=pool_size,
             max_overflow=0,
-            connect_args={"connect_timeout": 5, "application_name": "gpuyard"},
+            connect_args={"connect_timeout": 5, "application_name": "gpuyard", **_PATIENCE},
         )
+        event.listen(engine, "connect", _prepare_postgresql)
         ping_after_a_rest(engine)
         return engine
     raise ValueError(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
@@ -161,6 +177,11 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
     for pragma in ("journal_mode = WAL", f"busy_timeout = {BUSY_MS}", "foreign_keys = ON", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    connection.execute(_SERVERS_PATIENCE)
+    connection.commit()  # what is set in a transaction that is rolled back is forgotten
 
 
 def reachable(store: Store) -> bool:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.authority import has_openssl
-from tests.cluster import Cluster
 from tests.hosts.hosted import HostedYard
 from tests.hosts.network import why_not
 
@@ -28,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def yard(postgres_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedYard]:
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedYard]:
     """All machines, with every part started; each test leaves them as it found them."""
     installed = os.environ.get("GPUYARD_TEST_HOSTS")
     if installed is None:
@@ -37,6 +36,5 @@ def yard(postgres_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         pytest.skip(reason)
     if not has_openssl():
         pytest.skip("there is no openssl to make certificates with")
-    name = postgres_cluster.create()
-    with HostedYard(tmp_path_factory.mktemp("yard"), Path(installed), postgres_cluster.url(name)) as yard:
+    with HostedYard(tmp_path_factory.mktemp("yard"), Path(installed)) as yard:
         yield yard

@@ -1,4 +1,4 @@
-"""A yard on machines of its own: a broker, a control plane and three GPU machines, installed from the wheel.
+"""A yard on machines of its own: a database, a broker, a control plane, three GPU machines; installed from the wheel.
 
 What runs is what the units of docs/operate/systemd start, with their environment and nothing of ours.
 """
@@ -22,6 +22,7 @@ from openai import OpenAI
 from app.local.broker import find_server
 from app.local.guard import Guard
 from tests.authority import make_authority
+from tests.cluster import Cluster
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import Process, until
 from tests.fakes.runtime_process import RuntimeProcess, launch
@@ -29,7 +30,7 @@ from tests.hosts.network import Network
 from tests.units import Unit
 
 GPUS = ("gpu1", "gpu2", "gpu3")
-MACHINES = ("desk", "broker", "yard", *GPUS)
+MACHINES = ("desk", "broker", "database", "yard", *GPUS)
 """`desk` is where the tests sit."""
 TIMING = {
     "GPUYARD_RENEW_SECONDS": "2",
@@ -77,10 +78,9 @@ class Gpu:
 class HostedYard:
     """Use it as a context: all of it runs inside, and nothing after. `installed` holds `control` and `worker`."""
 
-    def __init__(self, folder: Path, installed: Path, database_url: str) -> None:
+    def __init__(self, folder: Path, installed: Path) -> None:
         self.folder = folder
         self._installed = installed
-        self._database_url = database_url
         self._guard = Guard()
         self._processes: list[Process] = []
         self.gpus: dict[str, Gpu] = {}
@@ -91,6 +91,10 @@ class HostedYard:
             closing.callback(self._guard.close)
             self.network = Network(self._guard, self.folder / "machines.log", MACHINES)
             closing.callback(self.network.close)
+            with self.network["database"].entered():
+                cluster = Cluster(address=self.network["database"].address)
+            closing.callback(cluster.stop)
+            self.database_url = cluster.url(cluster.create())
             closing.enter_context(self.network["desk"].entered())
             closing.callback(self._end_processes)
             self._start_all(closing)
@@ -134,7 +138,7 @@ class HostedYard:
     def _control_env(self) -> dict[str, str]:
         """What stands in /etc/gpuyard/control.env."""
         return TIMING | {
-            "GPUYARD_DATABASE_URL": self._database_url,
+            "GPUYARD_DATABASE_URL": self.database_url,
             "GPUYARD_BROKER_URL": self._broker_url(),
             "GPUYARD_HOST": "0.0.0.0",  # noqa: S104 - of a machine that only these tests reach
             "GPUYARD_TLS_CERT": str(self.authority.certificate),
