@@ -79,6 +79,7 @@ def test_what_each_older_version_stored_is_there_in_this_one(empty: Store) -> No
     assert {at.timestamp() * 1000 for at in before.values()} == {ENDED_AT}
 
 
+@pytest.mark.long
 def test_counters_go_on_where_they_were(empty: Store) -> None:
     """A lease's id never comes again, whatever a revision did to its table (PROTOCOL 1)."""
     migrating.migrate(empty, to="0001")

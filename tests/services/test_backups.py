@@ -41,6 +41,11 @@ from tests.yards import (
 ON_SQLITE = pytest.mark.parametrize("databases", ["sqlite"], indirect=True)
 """What no statement decides that another test does not run on both."""
 
+BOTH_LATER = pytest.mark.parametrize(
+    "databases", ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])], indirect=True
+)
+"""What dumps twice, which takes seconds."""
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -162,6 +167,7 @@ def test_leases_of_the_backup_are_not_overdue_when_it_is_put_back(
     assert one.beat(grant.lease_id).leases == {grant.lease_id: LeaseVerdict.RENEWED}
 
 
+@BOTH_LATER
 def test_whatever_is_written_meanwhile_each_row_of_the_copy_has_its_content(
     yard: Yard, fresh: Yard, data: Path, tmp_path: Path
 ) -> None:
