@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from app.db import stops as stops_sql
+from app.domain.batches import Outcome
 from app.domain.errors import Conflict, NotFound
 from app.services import control, presence, stops
 from app.services.context import Caller, Yard
@@ -217,6 +219,26 @@ def test_the_first_decision_stands(yard: Yard) -> None:
     cancel(yard, batch_id)
     later(yard, 25 * HOURS, listening=False)
     assert batch_expiry.run_once(yard, 100)["expired"] == 0
+    assert batch(yard, batch_id).outcome == "cancelled"
+
+
+def test_a_cancel_that_comes_after_the_end_of_the_window_is_refused(yard: Yard) -> None:
+    batch_id = validated(yard)
+    machine(yard).claim()
+    later(yard, 25 * HOURS, listening=False)
+    assert batch_expiry.run_once(yard, 100)["expired"] == 1
+    with pytest.raises(Conflict, match="'finalizing'"):
+        cancel(yard, batch_id)
+    assert batch(yard, batch_id).outcome == "expired"
+
+
+def test_a_sweep_that_saw_the_window_end_before_a_cancel_decides_nothing_any_more(yard: Yard) -> None:
+    """The sweep chooses its batches in a transaction of its own: the guard is in the one that decides."""
+    batch_id = validated(yard)
+    machine(yard).claim()
+    cancel(yard, batch_id)
+    with yard.store.begin() as session:
+        assert not stops_sql.set_outcome_if_open(session, batch_id, Outcome.EXPIRED, yard.store.now(session))
     assert batch(yard, batch_id).outcome == "cancelled"
 
 
