@@ -128,9 +128,9 @@ class Stack:
         key = self.env["GPUYARD_BOOTSTRAP_TOKEN"]
         return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {key}"}, timeout=30)
 
-    def submit(self, questions: Iterable[str], *, max_tokens: int) -> Submitted:
-        """Send a batch; row N has the custom_id `row-N`."""
-        content = "".join(json.dumps(row(number, text, max_tokens)) + "\n" for number, text in enumerate(questions))
+    def submit(self, rows: Iterable[tuple[str, int]]) -> Submitted:
+        """Send a batch of questions, each with the most tokens that its answer may have; row N is called `row-N`."""
+        content = "".join(json.dumps(row(number, *asked)) + "\n" for number, asked in enumerate(rows))
         file = self.sdk.files.create(file=("input.jsonl", content.encode()), purpose="batch")
         made = self.sdk.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
         return Submitted(self.sdk, self.http, made.id)

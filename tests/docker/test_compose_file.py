@@ -83,6 +83,10 @@ def test_a_worker_has_longer_to_stop_than_its_drain_takes(everything: dict[str, 
         assert grace > drain + WorkerSettings.model_fields["kill_after_seconds"].default + BYE_SECONDS
 
 
+def test_what_is_ours_is_built_and_never_looked_for_in_a_registry(everything: dict[str, Any]) -> None:
+    assert {service.get("pull_policy") for service in everything.values() if "build" in service} == {"never"}
+
+
 def test_what_is_ours_has_no_rights_and_writes_into_volumes_alone(everything: dict[str, Any]) -> None:
     ours = {name: service for name, service in everything.items() if "build" in service}
     assert set(ours) == set(everything) - {"redis", "postgres", "ollama", "vllm"}
