@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.process_collector import ProcessCollector
 
 from app.domain.metrics import Kind, Metric
+from app.domain.rows import Usage
 
 _log = structlog.get_logger("gpuyard.metrics")
 # The library would show beside each counter when it was made: half of the page, which Prometheus does not read.
@@ -32,6 +33,31 @@ def counter(metric: Metric, into: CollectorRegistry) -> Counter:
 def histogram(metric: Metric, into: CollectorRegistry) -> Histogram:
     """Make a histogram that code feeds."""
     return Histogram(metric.name, metric.says, metric.labels, buckets=metric.buckets, registry=into)
+
+
+class RowCounters:
+    """Stored rows and their tokens, as whoever hands them in and whoever stores them count them: once a hand-in."""
+
+    def __init__(self, rows: Metric, tokens: Metric, into: CollectorRegistry) -> None:
+        self._rows = counter(rows, into)
+        self._tokens = counter(tokens, into)
+
+    def expect(self, *labels: str) -> None:
+        """Show rows under `labels`, which stand before the outcome, from zero on: a rate would miss the first ones."""
+        for outcome in ("completed", "failed"):
+            self._rows.labels(*labels, outcome)
+
+    def stored(self, *labels: str, completed: int, failed: int, usage: Usage) -> None:
+        """Count rows that were stored."""
+        self._rows.labels(*labels, "completed").inc(completed)
+        self._rows.labels(*labels, "failed").inc(failed)
+        for kind, count in (
+            ("input", usage.input_tokens),
+            ("cached", usage.cached_tokens),
+            ("output", usage.output_tokens),
+            ("reasoning", usage.reasoning_tokens),
+        ):
+            self._tokens.labels(*labels, kind).inc(count)
 
 
 def family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:

@@ -7,38 +7,32 @@ import secrets
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.api import errors
+from app.api.middleware import Middleware, at_start
 
 _SANE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _log = logging.getLogger("gpuyard.api")
 
 
-class RequestIds:
-    """Middleware. A caller's own id is kept when it is sane."""
+class RequestIds(Middleware):
+    """A caller's own id is kept when it is sane."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Name the call, and answer for what nobody caught."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         request_id = _id_for(Headers(scope=scope).get("x-request-id"))
         started = False
 
-        async def named(message: Message) -> None:
+        def name(message: Message) -> None:
             nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
+            started = True
+            MutableHeaders(scope=message)["x-request-id"] = request_id
 
+        named = at_start(send, name)
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
-                await self._app(scope, receive, named)
+                await self.app(scope, receive, named)
             except ClientDisconnect:
                 _log.info("%s %s: the caller went away", scope["method"], scope["path"])
             except Exception:

@@ -7,8 +7,9 @@ import time
 
 import structlog
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from app.api.middleware import Middleware, at_start
 from app.services.context import Yard
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE"})
@@ -20,28 +21,20 @@ _SERVER_ERROR = 500
 _log = structlog.get_logger("gpuyard.api")
 
 
-class Timed:
-    """Middleware, inside of the one that names calls."""
+class Timed(Middleware):
+    """Inside of the one that names calls."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the call on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         began = time.perf_counter()
         status = _SERVER_ERROR
 
-        async def noted(message: Message) -> None:
+        def note(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
+            status = message["status"]
 
         try:
-            await self._app(scope, receive, noted)
+            await self.app(scope, receive, at_start(send, note))
         except ClientDisconnect:
             status = CLIENT_GONE
             raise

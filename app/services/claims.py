@@ -20,7 +20,6 @@ from app.db.idle import idle_workers
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import Conflict, NotFound
-from app.domain.jobs import JobState
 from app.domain.leases import LIVE
 from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import ClaimAnswer, ClaimRequest
@@ -29,7 +28,7 @@ from app.services.cautious import Standing
 from app.services.claim_answers import answer, answer_again, with_rows
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, servable_keys, told, worker_view
-from app.services.moves import move_job
+from app.services.grants import grant
 from app.services.pulls import Leaves
 
 MAX_SHARDS = 64
@@ -254,30 +253,15 @@ def _grant(
     request: ClaimRequest,
     now: datetime,
 ) -> list[Lease]:
-    leases: list[Lease] = []
-    for job in jobs:
-        move_job(session, job, JobState.LEASED, now=now)
-        leases.append(
-            Lease(
-                job_id=job.id or 0,
-                batch_id=batch.id,
-                worker_id=worker.id,
-                claim_request=request.request_id,
-                granted_at=now,
-                renewed_at=now,
-                expires_at=told(worker, yard.timing).lease_end(now),
-            )
-        )
-    session.add_all(leases)
-    session.flush()
-    events.record(
+    leases = grant(
         session,
+        jobs,
+        worker,
+        request_id=request.request_id,
         now=now,
-        type="lease.granted",
+        expires_at=told(worker, yard.timing).lease_end(now),
         subject=batch.id,
-        actor=f"worker:{worker.id}",
         org_id=batch.org_id,
-        data={"leases": [lease.id for lease in leases], "jobs": [job.id for job in jobs], "worker": worker.name},
     )
     live = claims_sql.count_live(session, batch.id, len(leases))
     if live is None:

@@ -11,19 +11,19 @@ from functools import partial
 
 from sqlmodel import Session
 
-from app.db import events, locks
 from app.db import jobs as jobs_sql
+from app.db import locks
 from app.db import webhooks as webhooks_sql
 from app.db.jobs import DueControl
 from app.db.tables import Batch, Job, Lease
-from app.domain.jobs import UNCOUNTED, ControlVerb, JobState, LeaseEnd
+from app.domain.jobs import UNCOUNTED, ControlVerb, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.services import deliveries, finalizing, validating
 from app.services.context import BatchRing, Yard
 from app.services.endings import Ending, end_leases
+from app.services.grants import grant
 from app.services.leases import ring_after
-from app.services.moves import move_job
 
 QUEUE = "control"
 SMALL_BYTES = 64 * 1024
@@ -121,30 +121,20 @@ def _lease(
         raise LookupError(f"job {job.id} of no batch")
     if verb not in UNCOUNTED and batch.outcome is not None:
         return None  # told to end between the two locks: whoever told it cancels the job
-    lease = Lease(
-        job_id=job.id,
-        batch_id=job.batch_id,
-        worker_id=worker_id,
-        claim_request=request_id,
-        granted_at=now,
-        renewed_at=now,
+    (lease,) = grant(
+        session,
+        [job],
+        worker,
+        request_id=request_id,
+        now=now,
         expires_at=yard.timing.lease_end(now),
+        subject=job.endpoint_id or job.batch_id,
+        org_id=batch.org_id,
+        data={"verb": verb.value},
     )
-    session.add(lease)
-    session.flush()  # for its id, before there is anything else to write
-    move_job(session, job, JobState.LEASED, now=now)
     if verb not in UNCOUNTED:
         batch.live += 1
         session.add(batch)
-    events.record(
-        session,
-        now=now,
-        type="lease.granted",
-        subject=job.endpoint_id or job.batch_id,
-        actor=f"worker:{worker_id}",
-        org_id=batch.org_id,
-        data={"leases": [lease.id], "jobs": [job.id], "worker": worker.name, "verb": verb.value},
-    )
     return lease, job, batch
 
 

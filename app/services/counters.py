@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from app.domain import metrics
 from app.schemas.segments import Part, PartVerdict
-from config.metrics import counter, histogram, registry
+from config.metrics import RowCounters, counter, histogram, registry
 
 
 class Counters:
@@ -16,29 +16,17 @@ class Counters:
         self.bells = counter(metrics.BELLS, self.registry)
         self.control_work = histogram(metrics.CONTROL_WORK, self.registry)
         self.sweep_passes = counter(metrics.SWEEP_PASSES, self.registry)
-        self._rows = counter(metrics.ROWS, self.registry)
-        self._tokens = counter(metrics.TOKENS, self.registry)
+        self._rows = RowCounters(metrics.ROWS, metrics.TOKENS, self.registry)
         self._parts = counter(metrics.HAND_IN_PARTS, self.registry)
         for outcome in ("rung", "failed", "dropped"):
             self.bells.labels(outcome)  # a rate needs the zero before the first one
 
     def expect(self, pool: str) -> None:
         """Show a pool's rows from zero on: a rate would miss the first ones otherwise."""
-        for outcome in ("completed", "failed"):
-            self._rows.labels(pool, outcome)
+        self._rows.expect(pool)
 
     def handed_in(self, pool: str, part: Part, verdict: PartVerdict) -> None:
         """Count a part of a hand-in after its commit; its rows when they were stored."""
         self._parts.labels(pool, verdict.value).inc()
-        if verdict is not PartVerdict.STORED:
-            return
-        self._rows.labels(pool, "completed").inc(part.completed)
-        self._rows.labels(pool, "failed").inc(part.failed)
-        usage = part.usage
-        for kind, count in (
-            ("input", usage.input_tokens),
-            ("cached", usage.cached_tokens),
-            ("output", usage.output_tokens),
-            ("reasoning", usage.reasoning_tokens),
-        ):
-            self._tokens.labels(pool, kind).inc(count)
+        if verdict is PartVerdict.STORED:
+            self._rows.stored(pool, completed=part.completed, failed=part.failed, usage=part.usage.to_domain())

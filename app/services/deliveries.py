@@ -6,6 +6,7 @@ one sends the same bytes under the same `webhook-id`. The batch has ended before
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlmodel import Session
 
@@ -108,17 +109,9 @@ def _note(session: Session, endpoint: WebhookEndpoint, job: Job, answer: Answer,
         return
     endpoint.failed_at, endpoint.last_error = now, answer.error
     given_up = job.state == JobState.FAILED
-    data = {"batch": job.batch_id, "tries": job.attempts, "error": answer.error}
+    told: dict[str, dict[str, Any]] = {}
     if given_up:
-        events.record(
-            session,
-            now=now,
-            type="webhook.given_up",
-            subject=endpoint.id,
-            actor=actor,
-            org_id=endpoint.org_id,
-            data=data,
-        )
+        told["webhook.given_up"] = {"batch": job.batch_id, "tries": job.attempts, "error": answer.error}
     silent = endpoint.succeeded_at is None or endpoint.succeeded_at < job.created_at
     reason = None
     if answer.status == GONE:
@@ -127,12 +120,6 @@ def _note(session: Session, endpoint: WebhookEndpoint, job: Job, answer: Answer,
         reason = f"nothing was taken in {job.attempts} tries since {job.created_at:%Y-%m-%d %H:%M} UTC: {answer.error}"
     if reason is not None and endpoint.disabled_at is None:
         endpoint.disabled_at, endpoint.disabled_reason = now, reason
-        events.record(
-            session,
-            now=now,
-            type="webhook.disabled",
-            subject=endpoint.id,
-            actor=actor,
-            org_id=endpoint.org_id,
-            data={"reason": reason},
-        )
+        told["webhook.disabled"] = {"reason": reason}
+    for type_, data in told.items():
+        events.record(session, now=now, type=type_, subject=endpoint.id, actor=actor, org_id=endpoint.org_id, data=data)
