@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -77,8 +77,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, BaseModel):
         return " ".join(f"{name}={part}" for name, part in value if part is not None)
     return str(value)
-
-
-def is_secret(field: FieldInfo) -> bool:
-    """Whether a setting must never be printed."""
-    return SecretStr in (field.annotation, *get_args(field.annotation))

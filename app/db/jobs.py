@@ -131,12 +131,6 @@ def lock_queued(session: Session, batch_id: str, limit: int) -> Sequence[Job]:
     return session.exec(query.with_for_update(key_share=True)).all()
 
 
-def control_job(session: Session, batch_id: str, verb: ControlVerb) -> Job | None:
-    """Read a batch's piece of control work."""
-    query = select(Job).where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.CONTROL, col(Job.verb) == verb)
-    return session.exec(query).first()
-
-
 def shards(session: Session, batch_id: str, *, after: int = -1, limit: int = 500) -> Sequence[Job]:
     """Read a batch's shards in input order, those numbered above `after`."""
     query = (

@@ -72,11 +72,6 @@ class InputReport:
         """Tell whether the batch may run."""
         return not self.error_count
 
-    @property
-    def errors_left_out(self) -> int:
-        """Count the errors that are not in `errors`: the N of "and N more"."""
-        return self.error_count - len(self.errors)
-
 
 def validate(
     open_chunks: Callable[[], Iterable[bytes]], *, endpoint: str, limits: InputLimits | None = None

@@ -82,6 +82,7 @@ class HandInAnswer(Wire):
     """One verdict a lease for its part, and one for its end. `stop` lists leases whose batch was told to stop.
 
     `goes_on` answers `first_rows`: the batch runs whatever they brought. With neither of both the worker says it again.
+    `next_segment_seconds`: when its next hand-in of this batch is due; None: as often as its welcome said.
     """
 
     parts: dict[int, PartVerdict] = Field(default_factory=dict)

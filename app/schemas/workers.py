@@ -179,7 +179,6 @@ class HeartbeatAnswer(Wire):
     drain: bool = False
     reset_backoff: str | None = None
     slots: int | None = None
-    next_segment_seconds: float | None = None
 
 
 class Bye(Wire):

@@ -11,6 +11,7 @@ from app.domain.errors import Forbidden
 from app.domain.timing import Timing
 from app.domain.webhooks import MAX_TRIES, Network
 from app.services.counters import Counters
+from app.services.pace import Pace
 
 SCOPES = ("read", "submit", "worker", "metrics", "admin")
 IMPLIED: Mapping[str, frozenset[str]] = {
@@ -137,6 +138,7 @@ class Yard:
     webhooks: WebhookRules = field(default_factory=WebhookRules)
     bells: Bells = field(default_factory=Silence)
     counters: Counters = field(default_factory=Counters)
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True, slots=True)

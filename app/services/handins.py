@@ -59,8 +59,9 @@ def hand_in(
         answer = answer.model_copy(update=found)
     if batch is not None:
         ring_after(yard, batch, batch.id)
+    again = yard.pace.hand_in(yard.limits.segment_seconds)
     work = note_call(yard, worker, boot_id)
-    return answer.model_copy(update={"work": work}) if work else answer
+    return answer.model_copy(update={"work": work, "next_segment_seconds": again})
 
 
 def _check(parts: Sequence[Part], body: bytes, max_line_bytes: int) -> list[_Checked]:

@@ -202,9 +202,6 @@ class Agent:
     def answered(self, answer: HeartbeatAnswer) -> None:
         """Take what a heartbeat was answered."""
         self._words.answered()
-        if answer.next_segment_seconds is not None:
-            for share in self._shares.all():
-                share.pace(answer.next_segment_seconds)
         self._gate.resize(answer.slots)
         if answer.reset_backoff not in {None, self._reset_seen}:
             self._reset_seen = answer.reset_backoff

@@ -194,8 +194,7 @@ class Settler(Loop):
         self._kit.held.stop(answer.stop)
         if built.word is not None:
             self._canary.told(built.word, goes_on=answer.goes_on)
-        if answer.next_segment_seconds is not None:
-            self.period = answer.next_segment_seconds
+        self.period = answer.next_segment_seconds or self._kit.segment_seconds
         self._ring(answer.work)
 
     def _ring(self, work: bool) -> None:

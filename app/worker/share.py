@@ -130,10 +130,6 @@ class Share:
                 log.warning("shard.given_back", lease_id=shard.lease_id, why=RUNTIME_DOWN)
                 shard.stop(RUNTIME_DOWN)
 
-    def pace(self, segment_seconds: float) -> None:
-        """Hand in this often from now on."""
-        self._settler.period = segment_seconds
-
     @property
     def rows_waiting(self) -> int:
         """Rows in hand that have not begun, for whatever they wait."""
