@@ -1,6 +1,8 @@
 """`/v1/tokens` and `/v1/orgs` (TK-01, TK-02, TK-14)."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.schemas.listing import Listing
@@ -9,11 +11,15 @@ from app.services import orgs, tokens
 
 router = APIRouter(route_class=GuardedRoute, tags=["tokens"])
 
+Limit = Annotated[int, Query(ge=1, le=tokens.MAX_TOKENS_LISTED)]
+
 
 @router.get("/v1/tokens")
-def listed(yard: TheYard, caller: TheCaller) -> Listing[Token]:
-    """List the org's tokens."""
-    return Listing(data=tokens.listed(yard, caller))
+def listed(
+    yard: TheYard, caller: TheCaller, after: str | None = None, limit: Limit = tokens.MAX_TOKENS_LISTED
+) -> Listing[Token]:
+    """List the org's tokens, newest first, revoked ones too."""
+    return tokens.listed(yard, caller, after=after, limit=limit)
 
 
 @router.post("/v1/tokens")

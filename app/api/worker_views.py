@@ -11,13 +11,20 @@ from app.services import commands, worker_views
 
 router = APIRouter(route_class=GuardedRoute, tags=["workers"])
 
+Limit = Annotated[int, Query(ge=1, le=worker_views.MAX_WORKERS_LISTED)]
+
 
 @router.get("/v1/workers")
 def listed(
-    yard: TheYard, caller: TheCaller, pool: str | None = None, gone: Annotated[bool, Query()] = False
+    yard: TheYard,
+    caller: TheCaller,
+    pool: str | None = None,
+    gone: Annotated[bool, Query()] = False,
+    after: str | None = None,
+    limit: Limit = worker_views.MAX_WORKERS_LISTED,
 ) -> Listing[WorkerInfo]:
-    """List workers."""
-    return Listing(data=worker_views.listed(yard, caller, pool=pool, gone=gone))
+    """List workers, by pool and name."""
+    return worker_views.listed(yard, caller, pool=pool, gone=gone, after=after, limit=limit)
 
 
 @router.get("/v1/workers/{worker_id}")

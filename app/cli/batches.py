@@ -1,6 +1,7 @@
 """`gpuyard batch`: the batches of one's org."""
 
 import time
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -51,15 +52,7 @@ def list_batches(
 
 def newest(api: PublicApi, limit: int) -> list[batch_text.Batch]:
     """Read as many pages as it takes."""
-    found: list[batch_text.Batch] = []
-    after = None
-    while len(found) < limit:
-        page = api.get("/v1/batches", limit=min(PAGE, limit - len(found)), after=after)
-        found += page["data"]
-        if not page["has_more"] or not page["data"]:
-            break
-        after = page["data"][-1]["id"]
-    return found
+    return list(islice(api.each("/v1/batches", limit=min(PAGE, limit)), limit))
 
 
 @app.command()

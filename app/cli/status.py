@@ -63,7 +63,7 @@ def follow(api: PublicApi, out: Console, every: float) -> None:
 def look(api: PublicApi) -> Status:
     """Ask for everything."""
     pools = api.get("/v1/pools")["data"]
-    workers = api.get("/v1/workers")["data"]
+    workers = list(api.each("/v1/workers"))
     batches = newest(api, LOOKED_AT)
     running = [batch for batch in batches if not has_ended(batch)]
     ended = [batch for batch in batches if has_ended(batch)]

@@ -53,7 +53,7 @@ def list_tokens(
 ) -> None:
     """List the org's keys, without what opens anything."""
     with server() as api:
-        found = [token for token in api.get("/v1/tokens")["data"] if every or not token["revoked_at"]]
+        found = [token for token in api.each("/v1/tokens") if every or not token["revoked_at"]]
     if as_json:
         print_json(found)
         return
@@ -84,7 +84,7 @@ def revoke(
 
 def token_id(api: PublicApi, given: str) -> str:
     """Find the one token that is meant. Raises CliError when none or several are."""
-    found = [token for token in api.get("/v1/tokens")["data"] if not token["revoked_at"] or token["id"] == given]
+    found = [token for token in api.each("/v1/tokens") if not token["revoked_at"] or token["id"] == given]
     meant = [token for token in found if given in {token["id"], token["name"], token["prefix"]}]
     # A whole key is what people have in their clipboard; only its beginning is looked at and nothing of it is sent.
     meant = meant or [token for token in found if given.startswith(token["prefix"])]

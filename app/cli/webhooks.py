@@ -158,8 +158,7 @@ def delete(endpoint: Which, as_json: Json = False) -> None:
 
 def endpoints(api: PublicApi) -> list[dict[str, Any]]:
     """Read them all: an org has few."""
-    found: list[dict[str, Any]] = api.get("/v1/webhook_endpoints", limit=PAGE)["data"]
-    return found
+    return list(api.each("/v1/webhook_endpoints", limit=PAGE))
 
 
 def find(api: PublicApi, given: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def list_workers(
     `runtimes` says how many of them are up, and why one is not.
     """
     with server() as api:
-        found = api.get("/v1/workers", pool=pool, gone=gone or None)["data"]
+        found = list(api.each("/v1/workers", pool=pool, gone=gone or None))
     if as_json:
         print_json(found)
         return

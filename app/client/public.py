@@ -22,6 +22,16 @@ class PublicApi:
         """Read an object. Parameters that are None are left out."""
         return self._http.call("GET", path, params=_given(params), deadline_seconds=PATIENCE_SECONDS)
 
+    def each(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+        """Read a list to its end, page after page; `limit` is a page's. Parameters that are None are left out."""
+        after = None
+        while True:
+            page = self.get(path, after=after, **params)
+            yield from page["data"]
+            if not page.get("has_more") or not page["data"]:
+                return
+            after = page["data"][-1]["id"]
+
     def post(
         self,
         path: str,

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, update
+from sqlalchemy import bindparam, tuple_, update
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, select
 
@@ -54,15 +54,23 @@ def is_known(session: Session, sha256: str) -> bool:
     return session.exec(select(ApiToken.id).where(ApiToken.sha256 == sha256)).first() is not None
 
 
-def of_org(session: Session, org_id: str) -> Sequence[ApiToken]:
-    """List an org's tokens, revoked ones too, newest first."""
+def page(session: Session, org_id: str, *, behind: ApiToken | None, limit: int) -> Sequence[ApiToken]:
+    """Read an org's tokens behind one, newest first, revoked ones too."""
     query = select(ApiToken).where(col(ApiToken.org_id) == org_id)
-    return session.exec(query.order_by(col(ApiToken.created_at).desc(), col(ApiToken.id))).all()
+    place = (col(ApiToken.created_at), col(ApiToken.id))
+    if behind is not None:
+        query = query.where(tuple_(*place) < tuple_(behind.created_at, behind.id))
+    return session.exec(query.order_by(*(column.desc() for column in place)).limit(limit)).all()
+
+
+def find(session: Session, token_id: str, *, org_id: str) -> ApiToken | None:
+    """Find an org's token, revoked or not."""
+    return session.exec(select(ApiToken).where(ApiToken.id == token_id, ApiToken.org_id == org_id)).first()
 
 
 def revoke(session: Session, token_id: str, *, org_id: str, now: datetime) -> ApiToken | None:
     """Revoke an org's token, once; a second time keeps the first time. None when the org has no such token."""
-    token = session.exec(select(ApiToken).where(ApiToken.id == token_id, ApiToken.org_id == org_id)).first()
+    token = find(session, token_id, org_id=org_id)
     if token is not None and token.revoked_at is None:
         token.revoked_at = now
         session.add(token)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import func, or_
+from sqlalchemy import func, or_, tuple_
 from sqlmodel import Session, col, select
 
 from app.db.tables import Lease, Pool, Worker
@@ -19,8 +19,10 @@ def of_pool(session: Session, pool: str) -> Sequence[Worker]:
     return session.exec(query.order_by(col(Worker.id)).limit(MAX_LISTED)).all()
 
 
-def listed(session: Session, org_id: str | None, *, pool: str | None, gone: bool) -> Sequence[Worker]:
-    """Read an org's GPU workers (None: everybody's), by pool and name; those that left only on demand."""
+def listed(
+    session: Session, org_id: str | None, *, pool: str | None, gone: bool, behind: Worker | None, limit: int
+) -> Sequence[Worker]:
+    """Read an org's GPU workers (None: everybody's) behind one, by pool and name; those that left only on demand."""
     query = select(Worker).where(col(Worker.transport) != Transport.CONTROL)
     if org_id is not None:
         query = query.where(col(Worker.org_id) == org_id)
@@ -28,7 +30,10 @@ def listed(session: Session, org_id: str | None, *, pool: str | None, gone: bool
         query = query.where(col(Worker.pool) == pool)
     if not gone:
         query = query.where(col(Worker.state) != WorkerState.GONE)
-    return session.exec(query.order_by(col(Worker.pool), col(Worker.name)).limit(MAX_LISTED)).all()
+    place = (col(Worker.pool), col(Worker.name), col(Worker.id))
+    if behind is not None:
+        query = query.where(tuple_(*place) > tuple_(behind.pool, behind.name, behind.id))
+    return session.exec(query.order_by(*place).limit(limit)).all()
 
 
 def find(session: Session, id_or_name: str, org_id: str | None) -> Worker | None:

@@ -15,7 +15,7 @@ from app.domain.errors import BadRequest, Conflict
 from app.domain.jobs import ControlVerb, JobKind
 from app.domain.windows import parse_window
 from app.schemas.batches import ENDPOINTS, BatchObject, NewBatch
-from app.schemas.listing import Listing
+from app.schemas.listing import Listing, page
 from app.services import batch_views, ids, rings
 from app.services.context import Caller, ControlRing, Yard
 from app.services.own_batch import own_batch
@@ -80,12 +80,7 @@ def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int =
         found = batches_sql.page(session, caller.org_id, after_seq=after_seq, limit=limit + 1)
         data = batch_views.show(session, yard, found[:limit], yard.store.now(session))
     _note_seen(yard, caller, found[:limit])
-    return Listing(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(found) > limit,
-    )
+    return page(data, has_more=len(found) > limit)
 
 
 def args_digest(wanted: NewBatch, *, pool: str) -> str:

@@ -7,7 +7,7 @@ from app.db import events as events_sql
 from app.db.tables import Event
 from app.domain.batches import ENDED
 from app.schemas.events import EventObject
-from app.schemas.listing import Listing
+from app.schemas.listing import Listing, page
 from app.services import cursors
 from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
@@ -53,12 +53,7 @@ def listed(
             else events_sql.after(session, seq, org_id=org_id, operator=operator, subject=subject, limit=limit + 1)
         )
     data = [_shown(event) for event in found[:limit]]
-    return Listing(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(found) > limit,
-    )
+    return page(data, has_more=len(found) > limit)
 
 
 def of_batch(yard: Yard, caller: Caller, batch_id: str, after: int) -> Look:

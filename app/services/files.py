@@ -13,7 +13,7 @@ from app.db import files as files_sql
 from app.db.tables import File
 from app.domain.errors import BadRequest, NotFound, TryLater
 from app.schemas.files import FileDeleted, FileObject
-from app.schemas.listing import Listing
+from app.schemas.listing import Listing, page
 from app.services import blobs, ids, leases
 from app.services.context import Caller, Yard
 
@@ -112,12 +112,7 @@ def listed(
             ascending=order == "asc",
         )
     data = [shown(file) for file in found[:limit]]
-    return Listing(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(found) > limit,
-    )
+    return page(data, has_more=len(found) > limit)
 
 
 def delete(yard: Yard, caller: Caller, file_id: str) -> FileDeleted:

@@ -12,12 +12,14 @@ from app.db import events, orgs
 from app.db import tokens as tokens_sql
 from app.db.tables import ApiToken, Org
 from app.domain.errors import BadRequest, Forbidden, NotFound, Unauthenticated
+from app.schemas.listing import Listing, page
 from app.schemas.tokens import NewToken, Token, TokenWithSecret
 from app.schemas.workers import WORKER_NAME
 from app.services import ids
 from app.services.context import Caller, Yard
 
 PREFIX = "gk-"
+MAX_TOKENS_LISTED = 1000
 SHOWN = 10
 """So many characters of a token are kept for people to tell tokens apart; 256 random bits stay behind them."""
 
@@ -75,10 +77,17 @@ def create(yard: Yard, caller: Caller, wanted: NewToken) -> TokenWithSecret:
     return yard.store.run(work)
 
 
-def listed(yard: Yard, caller: Caller) -> list[Token]:
-    """List the caller's org's tokens, revoked ones too."""
+def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = MAX_TOKENS_LISTED) -> Listing[Token]:
+    """List the caller's org's tokens, newest first, revoked ones too. Raises BadRequest for a wrong `after`."""
     with yard.store.read() as session:
-        return [shown(token) for token in tokens_sql.of_org(session, caller.org_id)]
+        behind = None
+        if after is not None:
+            behind = tokens_sql.find(session, after, org_id=caller.org_id)
+            if behind is None:
+                raise BadRequest(f"no token {after!r}", code="invalid_value", param="after")
+        found = tokens_sql.page(session, caller.org_id, behind=behind, limit=limit + 1)
+        data = [shown(token) for token in found[:limit]]
+    return page(data, has_more=len(found) > limit)
 
 
 def revoke(yard: Yard, caller: Caller, token_id: str) -> Token:

@@ -13,7 +13,7 @@ from app.domain import webhooks
 from app.domain.batches import BatchState
 from app.domain.errors import BadRequest, NotFound
 from app.domain.jobs import JobState
-from app.schemas.listing import Listing
+from app.schemas.listing import Listing, page
 from app.schemas.webhooks import (
     DeliveryState,
     EndpointHealth,
@@ -84,12 +84,7 @@ def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int =
                 raise BadRequest(f"no webhook endpoint {after!r}", code="invalid_value", param="after")
         found = webhooks_sql.page(session, caller.org_id, after_seq=after_seq, limit=limit + 1)
     data = [shown(endpoint) for endpoint in found[:limit]]
-    return Listing(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(found) > limit,
-    )
+    return page(data, has_more=len(found) > limit)
 
 
 def retrieve(yard: Yard, caller: Caller, endpoint_id: str) -> WebhookEndpointObject:
@@ -189,12 +184,7 @@ def deliveries(
             before = job.id
         found = webhooks_sql.deliveries(session, endpoint.id, before_id=before, limit=limit + 1)
     data = [_delivery(job, batch) for job, batch in found[:limit]]
-    return Listing(
-        data=data,
-        first_id=data[0].id if data else None,
-        last_id=data[-1].id if data else None,
-        has_more=len(found) > limit,
-    )
+    return page(data, has_more=len(found) > limit)
 
 
 def signed(yard: Yard, endpoint: WebhookEndpoint, id_: str, body: bytes, now: datetime) -> dict[str, str]:

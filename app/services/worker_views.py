@@ -9,27 +9,45 @@ from app.db import worker_views as workers_sql
 from app.db.metrics import WorkerRow
 from app.db.tables import Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
-from app.domain.errors import NotFound
+from app.domain.errors import BadRequest, NotFound
 from app.domain.timing import Timing
 from app.domain.workers import WorkerState
+from app.schemas.listing import Listing, page
 from app.schemas.worker_views import SlotInfo, WorkerInfo
 from app.schemas.workers import HostSample, RuntimeInfo
 from app.services import pulls
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, told, worker_view
 
+MAX_WORKERS_LISTED = 1000
 
-def listed(yard: Yard, caller: Caller, *, pool: str | None = None, gone: bool = False) -> list[WorkerInfo]:
-    """List the org's workers; the operator sees everybody's."""
+
+def listed(
+    yard: Yard,
+    caller: Caller,
+    *,
+    pool: str | None = None,
+    gone: bool = False,
+    after: str | None = None,
+    limit: int = MAX_WORKERS_LISTED,
+) -> Listing[WorkerInfo]:
+    """List the org's workers by pool and name; the operator sees everybody's. Raises BadRequest for a wrong `after`."""
+    org_id = _seen_by(caller)
     with yard.store.read() as session:
-        found = workers_sql.listed(session, None if caller.operator else caller.org_id, pool=pool, gone=gone)
-        return _shown(session, yard, found)
+        behind = None
+        if after is not None:
+            behind = workers_sql.find(session, after, org_id)
+            if behind is None:
+                raise BadRequest(f"no worker {after!r}", code="invalid_value", param="after")
+        found = workers_sql.listed(session, org_id, pool=pool, gone=gone, behind=behind, limit=limit + 1)
+        data = _shown(session, yard, found[:limit])
+    return page(data, has_more=len(found) > limit)
 
 
 def show(yard: Yard, caller: Caller, id_or_name: str) -> WorkerInfo:
     """Show a worker. Raises NotFound."""
     with yard.store.read() as session:
-        found = workers_sql.find(session, id_or_name, None if caller.operator else caller.org_id)
+        found = workers_sql.find(session, id_or_name, _seen_by(caller))
         if found is None:
             raise NotFound(f"no worker {id_or_name!r}", code="worker_not_found", param="id")
         return _shown(session, yard, [found])[0]
@@ -44,6 +62,11 @@ def state_seen(worker: Worker | WorkerRow, silence: timedelta, timing: Timing) -
     if timing.stale(silence):
         return "stale"
     return "unreachable" if timing.unreachable(silence) else worker.state
+
+
+def _seen_by(caller: Caller) -> str | None:
+    """Name the org whose workers a caller sees; None: all."""
+    return None if caller.operator else caller.org_id
 
 
 def _shown(session: Session, yard: Yard, workers: Sequence[Worker]) -> list[WorkerInfo]:

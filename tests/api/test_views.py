@@ -1,6 +1,7 @@
 """Pools, workers, models and events, as people and their tools read them."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sqlmodel import col, update
 
 from app.api import streams
 from app.db import events as events_sql
-from app.db.tables import Batch, Worker
+from app.db.tables import ApiToken, Batch, Worker
 from app.schemas.segments import Progress
 from tests.databases import Databases
 from tests.hands import ANSWER, Hands, do_control_work
@@ -93,6 +94,37 @@ def test_a_worker_is_listed_with_what_it_could_take(served: Served) -> None:
         assert stranger.get("/v1/workers").json()["data"] == []
         assert stranger.get("/v1/workers/gpu1").status_code == 404
     hands.close()
+
+
+def test_workers_and_tokens_are_paged_and_each_is_on_one_page(served: Served) -> None:
+    """Three workers that were made in one instant, as the tokens were: what is sorted by has equals."""
+    hands = [Hands(served, f"gpu{number}") for number in (3, 1, 2)]
+    with served.yard.store.begin() as session:
+        session.execute(update(ApiToken).values(created_at=col(ApiToken.created_at) * 0 + 1000))
+    with served.http() as http:
+        for path in ("/v1/workers", "/v1/tokens"):
+            whole = http.get(path).json()
+            ids = [each["id"] for each in whole["data"]]
+            pages = list(one_by_one(http, path))
+            assert len(ids) > 2
+            assert [page["data"][0]["id"] for page in pages] == ids
+            assert (whole["first_id"], whole["last_id"], whole["has_more"]) == (ids[0], ids[-1], False)
+            assert http.get(path, params={"after": "nobody"}).json()["error"]["param"] == "after"
+            assert {http.get(path, params={"limit": limit}).status_code for limit in (0, 1001)} == {400}
+        assert [each["name"] for each in http.get("/v1/workers").json()["data"]] == ["gpu1", "gpu2", "gpu3"]
+    with served.http(served.key("admin", org="other")) as stranger:
+        for path, id_ in (("/v1/workers", hands[0].worker_id), ("/v1/tokens", ids[0])):
+            assert stranger.get(path, params={"after": id_}).status_code == 400
+    for each in hands:
+        each.close()
+
+
+def one_by_one(http: httpx.Client, path: str) -> Iterator[dict[str, Any]]:
+    """The pages of a list, an item each."""
+    page: dict[str, Any] = {"has_more": True, "last_id": None}
+    while page["has_more"]:
+        page = http.get(path, params={"limit": 1} | ({"after": page["last_id"]} if page["last_id"] else {})).json()
+        yield page
 
 
 @pytest.mark.parametrize(("silent", "state"), [(51, "unreachable"), (61, "stale")])

@@ -29,6 +29,18 @@ def test_a_list_of_nothing_is_an_empty_document_or_a_hint(api: FakePublicApi, to
     assert said.err.startswith("no ")
 
 
+def test_a_list_is_read_page_after_page(api: FakePublicApi, told: Commands) -> None:
+    pages = [Says({"data": [token(f"tok_{number}")], "has_more": number < 3}) for number in (1, 2, 3)]
+    api.says("GET /v1/tokens", *pages)
+
+    assert [each["id"] for each in told.run("token", "list", "--json").document] == ["tok_1", "tok_2", "tok_3"]
+    assert api.calls == [f"GET /v1/tokens{after}" for after in ("", "?after=tok_1", "?after=tok_2")]
+
+
+def token(id_: str) -> dict[str, object]:
+    return {"id": id_, "name": "n", "prefix": "gk-n", "scopes": ["read"], "revoked_at": None, "last_used_at": None}
+
+
 def test_a_server_that_is_not_there_is_one_line_that_names_it(tmp_path: Path) -> None:
     nowhere = Commands(tmp_path, {"GPUYARD_SERVER_URL": "http://127.0.0.1:1", "GPUYARD_API_KEY": "gk-any"})
     done = nowhere.run("batch", "list", "--json")

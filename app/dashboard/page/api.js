@@ -18,6 +18,17 @@ export const key = {
 
 export const get = async (path) => (await call("GET", path)).json();
 
+/** Read a list to its end, page after page. */
+export async function each(path) {
+  const found = [];
+  for (let after = ""; ; ) {
+    const page = await get(path + after);
+    found.push(...page.data);
+    if (!page.has_more || page.data.length === 0) return found;
+    after = `?after=${encodeURIComponent(page.data.at(-1).id)}`;
+  }
+}
+
 export const post = async (path, body = {}) => (await call("POST", path, JSON.stringify(body))).json();
 
 /** Fetch a file and hand it to the browser's downloads. A plain link could not carry the key. */

@@ -1,13 +1,13 @@
 // Pools: how many workers each has, how many of them could take work, and its rules.
 
-import { get } from "./api.js";
+import { each, get } from "./api.js";
 import { byId, show, stamp, write } from "./dom.js";
 import { joined } from "./words.js";
 
 const SECONDS = 5;
 
 export async function look() {
-  const [{ data: pools }, { data: workers }] = await Promise.all([get("v1/pools"), get("v1/workers")]);
+  const [{ data: pools }, workers] = await Promise.all([get("v1/pools"), each("v1/workers")]);
   const section = byId("pools");
   section.querySelector("[data-empty]").hidden = pools.length > 0;
   show(section.querySelector("[data-list]"), pools, {

@@ -1,13 +1,13 @@
 // Workers: what each can do now, why it gets no work, and its GPUs.
 
-import { get } from "./api.js";
+import { each } from "./api.js";
 import { byId, show, showLines, stamp, write } from "./dom.js";
 import { NO_LEASE, duration, joined, size, tone } from "./words.js";
 
 const SECONDS = 3;
 
 export async function look() {
-  const found = (await get("v1/workers")).data;
+  const found = await each("v1/workers");
   const section = byId("workers");
   section.querySelector("[data-empty]").hidden = found.length > 0;
   show(section.querySelector("[data-list]"), found, { keyOf: (worker) => worker.id, make: () => stamp("worker-card"), update });
