@@ -16,7 +16,7 @@ from app.schemas.segments import End, HandInHeader, Part
 from app.schemas.wire import UsageCounts
 from app.schemas.workers import Hello, RuntimeInfo
 from app.services import control, workers
-from app.services.context import Caller
+from app.services.context import Caller, Yard
 from tests.served import Served
 
 USAGE = Usage(input_tokens=7, cached_tokens=2, output_tokens=3, reasoning_tokens=1, total_tokens=10)
@@ -44,13 +44,17 @@ def hello(name: str = "gpu1", *models: str, pool: str = "gpu", slots: int = 1) -
     )
 
 
-def do_control_work(served: Served) -> None:
-    """Do all control work that is due."""
+Claim = Callable[[Yard, str, str], control.ControlGrant | None]
+
+
+def do_control_work(served: Served, *, claim: Claim = control.claim_control, yard: Yard | None = None) -> None:
+    """Do all control work that is due, of the kind that `claim` gives; by the rules of `yard` where one is given."""
+    yard = yard or served.yard
     caller = Caller(served.operator().org_id, None, "control@test", frozenset({"worker"}), operator=True)
     word = hello("control-test").model_copy(update={"pool": control.QUEUE, "transport": Transport.CONTROL})
-    worker_id = workers.register(served.yard, caller, word).worker_id
-    while (grant := control.claim_control(served.yard, worker_id, uuid4().hex)) is not None:
-        control.perform(served.yard, grant)
+    worker_id = workers.register(yard, caller, word).worker_id
+    while (grant := claim(yard, worker_id, uuid4().hex)) is not None:
+        control.perform(yard, grant)
 
 
 class Hands:

@@ -54,6 +54,7 @@ ACCESS: Mapping[str, tuple[str, ...]] = {
     "POST /v1/webhook_endpoints/{endpoint_id}/rotate_secret": ("admin",),
     "POST /v1/webhook_endpoints/{endpoint_id}/test": ("admin",),
     "GET /v1/webhook_endpoints/{endpoint_id}/deliveries": ("admin",),
+    "POST /v1/webhook_endpoints/{endpoint_id}/redeliver": ("admin",),
     "GET /v1/orgs": ("admin",),
     "POST /v1/orgs": ("admin",),
     "POST /workers/register": ("worker",),

@@ -10,6 +10,7 @@ from app.schemas.listing import Listing
 from app.schemas.webhooks import (
     EventTypes,
     NewWebhookEndpoint,
+    Redelivery,
     SecretRotation,
     WebhookDelivery,
     WebhookEndpointChanges,
@@ -19,7 +20,7 @@ from app.schemas.webhooks import (
     WebhookTest,
     WebhookTestResult,
 )
-from app.services import webhooks
+from app.services import delivery_views, webhooks
 
 router = APIRouter(route_class=GuardedRoute, tags=["webhooks"])
 
@@ -84,4 +85,10 @@ def deliveries(
     yard: TheYard, caller: TheCaller, endpoint_id: str, after: str | None = None, limit: Limit = 20
 ) -> Listing[WebhookDelivery]:
     """List deliveries, newest first, each with its last error."""
-    return webhooks.deliveries(yard, caller, endpoint_id, after=after, limit=limit)
+    return delivery_views.listed(yard, caller, endpoint_id, after=after, limit=limit)
+
+
+@router.post("/v1/webhook_endpoints/{endpoint_id}/redeliver")
+def redeliver(yard: TheYard, caller: TheCaller, endpoint_id: str, wanted: Redelivery) -> WebhookDelivery:
+    """Tell an endpoint of a batch's end again, or for the first time what it missed; show the delivery."""
+    return delivery_views.send_again(yard, caller, endpoint_id, wanted)

@@ -1,7 +1,8 @@
 """`gpuyard webhook`: who is told of the ends of batches, with what secret, and how it went (OPENAI_CONTRACT 1.11)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,10 @@ from app.client.public import PublicApi, path_to
 
 PAGE = 100
 TAKEN = range(200, 300)
-app = typer.Typer(no_args_is_help=True, help="Webhooks: create, list, show, set, test, rotate, deliveries, delete.")
+UNDELIVERED = frozenset({"given_up", "dropped", "waiting"})
+app = typer.Typer(
+    no_args_is_help=True, help="Webhooks: create, list, show, set, test, rotate, deliveries, redeliver, delete."
+)
 
 
 class Event(StrEnum):
@@ -124,25 +128,33 @@ def rotate(
 @app.command()
 def deliveries(
     endpoint: Which,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=PAGE, help="So many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="So many, newest first.")] = 20,
     as_json: Json = False,
 ) -> None:
     """List what an endpoint was told or is to be told, newest first, with the last error of each."""
     with server() as api:
-        path = path_to("v1", "webhook_endpoints", find(api, endpoint)["id"], "deliveries")
-        found = api.get(path, limit=limit)["data"]
-    if as_json:
-        print_json(found)
-        return
-    print_table(
-        ("batch", "event", "state", "tries>", "next try", "last error"),
-        (
-            (each["batch_id"], each["type"], each["state"], each["tries"], _next(each), each["last_error"] or "")
-            for each in found
-        ),
-        nothing="nothing was sent yet",
-        sentences=True,
-    )
+        found = list(islice(_deliveries(api, find(api, endpoint), page=min(limit, PAGE)), limit))
+    _show_deliveries(found, nothing="nothing was sent yet", as_json=as_json)
+
+
+@app.command()
+def redeliver(
+    endpoint: Which,
+    batch: Annotated[list[str] | None, typer.Argument(metavar="[BATCH]...", help="Ids of batches.")] = None,
+    undelivered: Annotated[
+        bool, typer.Option("--undelivered", help="All that is given up, dropped or waits for its next try.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Tell an endpoint of the ends of batches again, now, or for the first time what it missed while disabled."""
+    if bool(batch) is undelivered:
+        raise typer.BadParameter("name batches, or say --undelivered")
+    with server() as api:
+        found = find(api, endpoint)
+        wanted = batch or [each["batch_id"] for each in _deliveries(api, found) if each["state"] in UNDELIVERED]
+        path = path_to("v1", "webhook_endpoints", found["id"], "redeliver")
+        told = [api.post(path, {"batch_id": each}) for each in wanted]
+    _show_deliveries(told, nothing="everything was delivered", as_json=as_json)
 
 
 @app.command()
@@ -172,6 +184,25 @@ def find(api: PublicApi, given: str) -> dict[str, Any]:
             else "no such webhook; `gpuyard webhook list` shows them"
         )
     return meant[0]
+
+
+def _deliveries(api: PublicApi, endpoint: Mapping[str, Any], *, page: int = PAGE) -> Iterator[dict[str, Any]]:
+    return api.each(path_to("v1", "webhook_endpoints", endpoint["id"], "deliveries"), limit=page)
+
+
+def _show_deliveries(found: Sequence[Mapping[str, Any]], *, nothing: str, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        ("batch", "event", "state", "tries>", "next try", "last error"),
+        (
+            (each["batch_id"], each["type"], each["state"], each["tries"], _next(each), each["last_error"] or "")
+            for each in found
+        ),
+        nothing=nothing,
+        sentences=True,
+    )
 
 
 def _print_secret(endpoint: Mapping[str, Any], *, as_json: bool) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import and_, case, exists, func, or_
+from sqlalchemy import ColumnElement, and_, case, exists, func, or_
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
@@ -110,12 +111,16 @@ def take_delivery(session: Session, now: datetime) -> Job | None:
     return session.exec(query.with_for_update(key_share=True, skip_locked=True, of=Job)).first()
 
 
-def deliveries(session: Session, endpoint_id: str, *, before_id: int | None, limit: int) -> Sequence[tuple[Job, Batch]]:
-    """Read an endpoint's deliveries with their batches, newest first."""
+def deliveries(
+    session: Session, endpoint_id: str, *, before_id: int | None, limit: int
+) -> Sequence[tuple[Job, Batch, int]]:
+    """Read an endpoint's deliveries with their batches and numbers, newest first; of one sent again, the last round."""
+    later = aliased(Job)
+    sent_again = exists().where(_tells(later, col(Job.endpoint_id), col(Job.batch_id)), col(later.id) > col(Job.id))
     query = (
-        select(Job, Batch)
+        select(Job, Batch, _number(col(Job.endpoint_id), col(Job.batch_id)))
         .join(Batch, col(Batch.id) == col(Job.batch_id))
-        .where(col(Job.endpoint_id) == endpoint_id)
+        .where(col(Job.endpoint_id) == endpoint_id, ~sent_again)
         .order_by(col(Job.id).desc())
         .limit(limit)
     )
@@ -125,5 +130,33 @@ def deliveries(session: Session, endpoint_id: str, *, before_id: int | None, lim
 
 
 def delivery(session: Session, endpoint_id: str, batch_id: str) -> Job | None:
-    """Find the delivery that tells an endpoint of a batch."""
-    return session.exec(select(Job).where(col(Job.endpoint_id) == endpoint_id, col(Job.batch_id) == batch_id)).first()
+    """Find the delivery that tells an endpoint of a batch: its last round."""
+    query = select(Job).where(_tells(Job, endpoint_id, batch_id)).order_by(col(Job.id).desc())
+    return session.exec(query.limit(1)).first()
+
+
+def number(session: Session, endpoint_id: str, batch_id: str) -> int:
+    """Give the number of a delivery, which all of its rounds have: that of the first."""
+    found: int = session.exec(select(_number(endpoint_id, batch_id))).one()
+    return found
+
+
+def next_number(session: Session, batch_id: str) -> int:
+    """Give a number that none of a batch's deliveries has. Its row is locked by the caller."""
+    query = select(func.max(col(Job.number))).where(_of_batch(Job, batch_id))
+    last = session.exec(query).one()
+    return 0 if last is None else last + 1
+
+
+def _number(endpoint_id: Any, batch_id: Any) -> Any:
+    numbered = aliased(Job)
+    return select(func.min(col(numbered.number))).where(_tells(numbered, endpoint_id, batch_id)).scalar_subquery()
+
+
+def _tells(job: type[Job], endpoint_id: Any, batch_id: Any) -> ColumnElement[bool]:
+    return and_(_of_batch(job, batch_id), col(job.endpoint_id) == endpoint_id)
+
+
+def _of_batch(job: type[Job], batch_id: Any) -> ColumnElement[bool]:
+    """Name the columns of an index: the deliveries of a batch are few, those of an endpoint many."""
+    return and_(col(job.batch_id) == batch_id, col(job.kind) == JobKind.CONTROL, col(job.verb) == ControlVerb.DELIVER)

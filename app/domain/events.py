@@ -44,6 +44,7 @@ MEANINGS: Mapping[str, str] = {
     "webhook.changed": "A webhook endpoint was changed, enabled or disabled by an admin; `changed` says what.",
     "webhook.rotated": "A webhook endpoint has another signing secret.",
     "webhook.deleted": "A webhook endpoint was deleted.",
+    "webhook.redelivered": "An admin had a webhook endpoint told of a batch's end again.",
     "webhook.given_up": "A webhook was not taken at its last try, and is not sent again.",
     "webhook.disabled": "A webhook endpoint took nothing for too long, or asked for no more; `reason` says which.",
     "worker.hello": "A worker registered.",

@@ -71,6 +71,14 @@ QUEUE_WAIT = _gauge(
 WORKERS = _gauge(
     S.DATABASE, "gpuyard_workers", "Workers that have not left, by what is known of them.", "pool", "state"
 )
+WEBHOOKS_WAITING = _gauge(
+    S.DATABASE, "gpuyard_webhooks_waiting", "Deliveries of webhooks that wait for their next try, or for their first."
+)
+WEBHOOK_WAIT = _gauge(
+    S.DATABASE,
+    "gpuyard_webhook_wait_seconds",
+    "How long the oldest of these is under way.",
+)
 LEASES = _gauge(S.DATABASE, "gpuyard_leases", "Leases that live.", "pool", "state")
 LEASE_AGE = _gauge(S.DATABASE, "gpuyard_lease_age_seconds", "Age of the oldest lease that lives.", "pool")
 LEASE_RENEWAL_AGE = _gauge(
@@ -155,6 +163,12 @@ CONTROL_WORK = Metric(
     ("verb", "outcome"),
     "Pieces of control work (`validate`, `finalize`, `deliver`) by the time they took.",
     (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0),
+)
+WEBHOOKS = _counter(
+    S.CONTROL,
+    "gpuyard_webhook_tries_total",
+    "Tries to deliver a webhook by what became of it: `delivered`, `waiting` for the next, `given_up` or `dropped`.",
+    "state",
 )
 SWEEP_PASSES = _counter(
     S.CONTROL, "gpuyard_sweep_passes_total", "Passes of sweeps that this process ran.", "sweep", "outcome"

@@ -26,9 +26,7 @@ class Listing(Wire, Generic[Item]):
     has_more: bool = False
 
 
-def page(
-    data: Sequence[NamedItem], *, has_more: bool
-) -> "Listing[NamedItem]":  # pydantic knows no protocols
+def page(data: Sequence[NamedItem], *, has_more: bool) -> "Listing[NamedItem]":  # pydantic knows no protocols
     """Give a page whose next one begins after its last item."""
     return Listing(
         data=list(data),

@@ -8,6 +8,7 @@ DELETE /v1/webhook_endpoints/{id}                 -> WebhookEndpointDeleted
 POST   /v1/webhook_endpoints/{id}/rotate_secret   SecretRotation -> WebhookEndpointWithSecret
 POST   /v1/webhook_endpoints/{id}/test            WebhookTest -> WebhookTestResult
 GET    /v1/webhook_endpoints/{id}/deliveries      -> Listing of WebhookDelivery, newest first
+POST   /v1/webhook_endpoints/{id}/redeliver       Redelivery -> WebhookDelivery
 GET    /v1/webhook_event_types                    -> EventTypes
 """
 
@@ -16,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.schemas.tokens import Label
-from app.schemas.wire import Wire
+from app.schemas.wire import Name, Wire
 
 EventType = Literal["batch.completed", "batch.failed", "batch.expired", "batch.cancelled"]
 EventTypeList = Annotated[list[EventType], Field(min_length=1, max_length=16)]
@@ -102,8 +103,17 @@ class WebhookTestResult(Wire):
     success: Literal[True] = True
 
 
+class Redelivery(Wire):
+    """Ask for an endpoint to be told of a batch's end again, and now."""
+
+    batch_id: Name
+
+
 class WebhookDelivery(Wire):
-    """One event on its way to one endpoint. `id` is the header `webhook-id`; `tries` counts those that ended."""
+    """One event on its way to one endpoint. `id` is the header `webhook-id`; `tries` counts those that ended.
+
+    Of an event that was sent again, all but `id`, `type` and `batch_id` are of the last round.
+    """
 
     id: str
     object: Literal["webhook_delivery"] = "webhook_delivery"

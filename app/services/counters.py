@@ -16,10 +16,13 @@ class Counters:
         self.bells = counter(metrics.BELLS, self.registry)
         self.control_work = histogram(metrics.CONTROL_WORK, self.registry)
         self.sweep_passes = counter(metrics.SWEEP_PASSES, self.registry)
+        self.webhooks = counter(metrics.WEBHOOKS, self.registry)
         self._rows = RowCounters(metrics.ROWS, metrics.TOKENS, self.registry)
         self._parts = counter(metrics.HAND_IN_PARTS, self.registry)
         for outcome in ("rung", "failed", "dropped"):
             self.bells.labels(outcome)  # a rate needs the zero before the first one
+        for state in ("delivered", "waiting", "given_up", "dropped"):
+            self.webhooks.labels(state)
 
     def expect(self, pool: str) -> None:
         """Show a pool's rows from zero on: a rate would miss the first ones otherwise."""

@@ -22,6 +22,7 @@ from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.services import posting
 from app.services.context import Yard
+from app.services.delivery_views import STATES
 from app.services.endings import Ending, end_leases
 from app.services.posting import Answer
 from app.services.webhooks import SecretUnknown, signed
@@ -49,7 +50,12 @@ def deliver(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     with yard.store.read() as session:
         errand = _errand(session, yard, lease_id, batch_id)
     answer = _send(yard, errand) if errand.wanted else None
-    return yard.store.run(lambda session: _conclude(session, yard, lease_id, answer))
+    concluded = yard.store.run(lambda session: _conclude(session, yard, lease_id, answer))
+    if concluded is None:
+        return None
+    batch, state = concluded
+    yard.counters.webhooks.labels(STATES[state]).inc()
+    return batch
 
 
 def _errand(session: Session, yard: Yard, lease_id: int, batch_id: str) -> _Errand:
@@ -59,8 +65,10 @@ def _errand(session: Session, yard: Yard, lease_id: int, batch_id: str) -> _Erra
     type_ = webhooks.event_type(BatchState(batch.state)) if batch is not None else None
     if job is None or batch is None or endpoint is None or type_ is None:
         raise LookupError(f"lease {lease_id} of {batch_id} is no delivery")
-    body = webhooks.payload(type_, batch.id, created_at=int(job.created_at.timestamp()))
-    return _Errand(endpoint, webhooks.delivery_id(batch.id, job.number), body, yard.store.now(session))
+    ended_at: datetime = getattr(batch, f"{batch.state}_at")
+    body = webhooks.payload(type_, batch.id, created_at=int(ended_at.timestamp()))
+    number = webhooks_sql.number(session, endpoint.id, batch.id)
+    return _Errand(endpoint, webhooks.delivery_id(batch.id, number), body, yard.store.now(session))
 
 
 def _send(yard: Yard, errand: _Errand) -> Answer:
@@ -78,7 +86,7 @@ def _send(yard: Yard, errand: _Errand) -> Answer:
     )
 
 
-def _conclude(session: Session, yard: Yard, lease_id: int, answer: Answer | None) -> Batch | None:
+def _conclude(session: Session, yard: Yard, lease_id: int, answer: Answer | None) -> tuple[Batch | None, str] | None:
     lease = locks.leases(session, [lease_id]).get(lease_id)
     if lease is None or lease.state not in LIVE:
         return None
@@ -89,7 +97,7 @@ def _conclude(session: Session, yard: Yard, lease_id: int, answer: Answer | None
     endpoint = webhooks_sql.lock(session, job.endpoint_id or "")
     if endpoint is not None and answer is not None:
         _note(session, endpoint, job, answer, now=now, actor=actor)
-    return batch
+    return batch, job.state
 
 
 def _ending(lease: Lease, answer: Answer | None) -> Ending:

@@ -1,6 +1,7 @@
 """Figures of the database as Prometheus' families, made anew at each scrape: what is gone is shown no more."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -43,6 +44,9 @@ class ServiceCollector(Collector):
         yield _one(metrics.FIGURES_CUT, float(figures.cut))
         yield _many(metrics.EVENTS, {(type_,): count for type_, count in self._reading.events.items()})
         yield from _queues(figures)
+        count, oldest = figures.webhooks
+        yield _one(metrics.WEBHOOKS_WAITING, count)
+        yield _one(metrics.WEBHOOK_WAIT, _age(figures, oldest))
         yield from _leases(figures)
         yield from _sweeps(figures)
         yield self._workers(figures)
@@ -73,6 +77,10 @@ def _many(metric: Metric, values: Mapping[Labels, float]) -> Family:
     return made
 
 
+def _age(figures: Figures, since: datetime | None) -> float:
+    return (figures.now - since).total_seconds() if since is not None else 0.0
+
+
 def _queues(figures: Figures) -> Iterator[Family]:
     batches: dict[Labels, float] = {}
     queued: dict[Labels, float] = {}
@@ -81,14 +89,13 @@ def _queues(figures: Figures) -> Iterator[Family]:
         state = "stopping" if row.stops and row.state != BatchState.FINALIZING else row.state
         batches[row.pool, state] = batches.get((row.pool, state), 0) + row.batches
         queued[row.pool,] = queued.get((row.pool,), 0) + row.queued
-        since = (figures.now - row.waits_since).total_seconds() if row.waits_since is not None else 0.0
-        waits[row.pool,] = max(waits.get((row.pool,), 0.0), since)
+        waits[row.pool,] = max(waits.get((row.pool,), 0.0), _age(figures, row.waits_since))
     for worker in figures.workers:  # a pool without work has a queue all the same, of none
         queued.setdefault((worker.pool,), 0)
         waits.setdefault((worker.pool,), 0)
     count, oldest = figures.control
     queued[QUEUE,] = count
-    waits[QUEUE,] = (figures.now - oldest).total_seconds() if oldest is not None else 0.0
+    waits[QUEUE,] = _age(figures, oldest)
     yield _many(metrics.BATCHES, batches)
     yield _many(metrics.QUEUED_JOBS, queued)
     yield _many(metrics.QUEUE_WAIT, waits)

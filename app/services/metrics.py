@@ -20,6 +20,7 @@ from app.db.metrics import BatchRow, HostRow, LeaseRow, WorkerRow
 from app.db.store import DatabaseUnavailable
 from app.db.tables import SweepState
 from app.domain.events import MEANINGS
+from app.domain.jobs import OF_BATCH, ControlVerb
 from app.services.context import Yard
 
 KEEP_SECONDS = 5.0
@@ -39,6 +40,7 @@ class Figures:
     cut: bool
     batches: Sequence[BatchRow]
     control: tuple[int, datetime | None]
+    webhooks: tuple[int, datetime | None]
     leases: Sequence[LeaseRow]
     workers: Sequence[WorkerRow]
     hosts: Sequence[HostRow]
@@ -80,7 +82,8 @@ class Reading:
         with self._yard.store.read() as session:
             now = self._yard.store.now(session)
             batches = metrics_sql.batches(session)
-            control = metrics_sql.control_work(session)
+            control = metrics_sql.control_work(session, OF_BATCH)
+            webhooks = metrics_sql.control_work(session, [ControlVerb.DELIVER])
             leases = metrics_sql.leases(session, now)
             workers = metrics_sql.workers(session)
             hosts = metrics_sql.hosts(session)
@@ -96,6 +99,7 @@ class Reading:
         looked_at = (
             *(sum(row.batches for row in batches if row.state == state) for state in {row.state for row in batches}),
             control[0],
+            webhooks[0],
             sum(row.leases for row in leases),
             sum(row.workers for row in workers),
         )
@@ -105,6 +109,7 @@ class Reading:
             cut=max(looked_at) >= metrics_sql.LIMIT,
             batches=batches,
             control=control,
+            webhooks=webhooks,
             leases=leases,
             workers=workers,
             hosts=hosts,

@@ -8,17 +8,13 @@ from sqlmodel import Session
 
 from app.db import events
 from app.db import webhooks as webhooks_sql
-from app.db.tables import Batch, Job, WebhookEndpoint
+from app.db.tables import WebhookEndpoint
 from app.domain import webhooks
-from app.domain.batches import BatchState
 from app.domain.errors import BadRequest, NotFound
-from app.domain.jobs import JobState
 from app.schemas.listing import Listing, page
 from app.schemas.webhooks import (
-    DeliveryState,
     EndpointHealth,
     NewWebhookEndpoint,
-    WebhookDelivery,
     WebhookEndpointChanges,
     WebhookEndpointDeleted,
     WebhookEndpointObject,
@@ -32,13 +28,6 @@ from app.services.context import Caller, Yard
 MAX_ENDPOINTS = 50
 MAX_LISTED = 100
 OLD_SECRET = timedelta(hours=24)
-_STATES: dict[str, DeliveryState] = {
-    JobState.QUEUED: "waiting",
-    JobState.LEASED: "sending",
-    JobState.DONE: "delivered",
-    JobState.FAILED: "given_up",
-    JobState.CANCELLED: "dropped",
-}
 
 
 class SecretUnknown(Exception):
@@ -68,7 +57,7 @@ def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEnd
         )
         session.add(endpoint)
         session.flush()
-        _note(session, endpoint, "webhook.created", caller, now)
+        note(session, endpoint, "webhook.created", caller, now)
         return WebhookEndpointWithSecret(**shown(endpoint).model_dump(), signing_secret=secret)
 
     return yard.store.run(work)
@@ -90,7 +79,7 @@ def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int =
 def retrieve(yard: Yard, caller: Caller, endpoint_id: str) -> WebhookEndpointObject:
     """Show an endpoint. Raises NotFound."""
     with yard.store.read() as session:
-        return shown(_own(session, caller, endpoint_id))
+        return shown(own(session, caller, endpoint_id))
 
 
 def update(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookEndpointChanges) -> WebhookEndpointObject:
@@ -98,7 +87,7 @@ def update(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookEndpoint
     url = None if wanted.url is None else _checked(yard, wanted.url)
 
     def work(session: Session) -> WebhookEndpointObject:
-        endpoint = _own(session, caller, endpoint_id, lock=True)
+        endpoint = own(session, caller, endpoint_id, lock=True)
         now = yard.store.now(session)
         asked = {"name": wanted.name, "url": url, "event_types": wanted.event_types}
         changed: dict[str, object] = {
@@ -113,7 +102,7 @@ def update(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookEndpoint
         if changed:
             endpoint.updated_at = now
             session.add(endpoint)
-            _note(session, endpoint, "webhook.changed", caller, now, changed=sorted(changed))
+            note(session, endpoint, "webhook.changed", caller, now, changed=sorted(changed))
         return shown(endpoint)
 
     return yard.store.run(work)
@@ -123,11 +112,11 @@ def delete(yard: Yard, caller: Caller, endpoint_id: str) -> WebhookEndpointDelet
     """Delete an endpoint: nothing is sent to it any more, what waits included. Raises NotFound."""
 
     def work(session: Session) -> WebhookEndpointDeleted:
-        endpoint = _own(session, caller, endpoint_id, lock=True)
+        endpoint = own(session, caller, endpoint_id, lock=True)
         now = yard.store.now(session)
         endpoint.deleted_at = now
         session.add(endpoint)
-        _note(session, endpoint, "webhook.deleted", caller, now)
+        note(session, endpoint, "webhook.deleted", caller, now)
         return WebhookEndpointDeleted(id=endpoint.id)
 
     return yard.store.run(work)
@@ -138,7 +127,7 @@ def rotate(yard: Yard, caller: Caller, endpoint_id: str, *, keep_old: bool) -> W
     key = signing_key.read_or_make(_key_file(yard))
 
     def work(session: Session) -> WebhookEndpointWithSecret:
-        endpoint = _own(session, caller, endpoint_id, lock=True)
+        endpoint = own(session, caller, endpoint_id, lock=True)
         now = yard.store.now(session)
         endpoint.generation += 1
         secret = webhooks.secret(key, endpoint.id, endpoint.generation)
@@ -146,7 +135,7 @@ def rotate(yard: Yard, caller: Caller, endpoint_id: str, *, keep_old: bool) -> W
         endpoint.old_secret_until = now + OLD_SECRET if keep_old else None
         endpoint.updated_at = now
         session.add(endpoint)
-        _note(session, endpoint, "webhook.rotated", caller, now, keep_old=keep_old)
+        note(session, endpoint, "webhook.rotated", caller, now, keep_old=keep_old)
         return WebhookEndpointWithSecret(**shown(endpoint).model_dump(), signing_secret=secret)
 
     return yard.store.run(work)
@@ -155,7 +144,7 @@ def rotate(yard: Yard, caller: Caller, endpoint_id: str, *, keep_old: bool) -> W
 def send_sample(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookTest) -> WebhookTestResult:
     """Send a sample now and give the status it was answered with. Raises BadRequest when nothing answered."""
     with yard.store.read() as session:
-        endpoint = _own(session, caller, endpoint_id)
+        endpoint = own(session, caller, endpoint_id)
         now = yard.store.now(session)
     sample = f"batch_test_{uuid4().hex}"
     body = webhooks.payload(wanted.event_type, sample, created_at=int(now.timestamp()))
@@ -168,23 +157,6 @@ def send_sample(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookTes
     if answer.status is None:
         raise BadRequest(f"the webhook was not answered: {answer.error}", code="webhook_test_failed", param="url")
     return WebhookTestResult(webhook_endpoint_id=endpoint.id, event_type=wanted.event_type, status_code=answer.status)
-
-
-def deliveries(
-    yard: Yard, caller: Caller, endpoint_id: str, *, after: str | None = None, limit: int = 20
-) -> Listing[WebhookDelivery]:
-    """List what an endpoint was or is to be told, newest first. Raises NotFound, and BadRequest for a wrong `after`."""
-    with yard.store.read() as session:
-        endpoint = _own(session, caller, endpoint_id)
-        before = None
-        if after is not None:
-            job = webhooks_sql.delivery(session, endpoint.id, _batch_id(after))
-            if job is None:
-                raise BadRequest(f"no delivery {after!r}", code="invalid_value", param="after")
-            before = job.id
-        found = webhooks_sql.deliveries(session, endpoint.id, before_id=before, limit=limit + 1)
-    data = [_delivery(job, batch) for job, batch in found[:limit]]
-    return page(data, has_more=len(found) > limit)
 
 
 def signed(yard: Yard, endpoint: WebhookEndpoint, id_: str, body: bytes, now: datetime) -> dict[str, str]:
@@ -213,35 +185,17 @@ def shown(endpoint: WebhookEndpoint) -> WebhookEndpointObject:
         updated_at=int(endpoint.updated_at.timestamp()),
         gpuyard=EndpointHealth(
             enabled=endpoint.disabled_at is None,
-            disabled_at=_seconds(endpoint.disabled_at),
+            disabled_at=seconds(endpoint.disabled_at),
             disabled_reason=endpoint.disabled_reason,
-            last_success_at=_seconds(endpoint.succeeded_at),
-            last_failure_at=_seconds(endpoint.failed_at),
+            last_success_at=seconds(endpoint.succeeded_at),
+            last_failure_at=seconds(endpoint.failed_at),
             last_error=endpoint.last_error,
         ),
     )
 
 
-def _delivery(job: Job, batch: Batch) -> WebhookDelivery:
-    waits = job.state == JobState.QUEUED
-    return WebhookDelivery(
-        id=webhooks.delivery_id(batch.id, job.number),
-        type=webhooks.event_type(BatchState(batch.state)) or "",
-        batch_id=batch.id,
-        state=_STATES[job.state],
-        tries=job.attempts + (job.state == JobState.DONE),
-        last_error=job.error_message,
-        next_try_at=_seconds(job.not_before_at or job.created_at) if waits else None,
-        created_at=int(job.created_at.timestamp()),
-        ended_at=_seconds(job.ended_at),
-    )
-
-
-def _batch_id(delivery_id: str) -> str:
-    return "batch_" + delivery_id.removeprefix("wh_").rpartition("_")[0]
-
-
-def _own(session: Session, caller: Caller, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
+def own(session: Session, caller: Caller, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
+    """Read (or lock) an endpoint of the caller's org. Raises NotFound."""
     if lock:
         webhooks_sql.lock(session, endpoint_id)
     endpoint = webhooks_sql.find(session, endpoint_id, org_id=caller.org_id)
@@ -263,14 +217,14 @@ def _key_file(yard: Yard) -> Path:
     return yard.webhooks.key_file
 
 
-def _note(
-    session: Session, endpoint: WebhookEndpoint, kind: str, caller: Caller, now: datetime, **data: object
-) -> None:
+def note(session: Session, endpoint: WebhookEndpoint, kind: str, caller: Caller, now: datetime, **data: object) -> None:
+    """Write the event of what somebody did to an endpoint."""
     said = {"name": endpoint.name, **data}
     events.record(
         session, now=now, type=kind, subject=endpoint.id, actor=caller.actor, org_id=endpoint.org_id, data=said
     )
 
 
-def _seconds(at: datetime | None) -> int | None:
+def seconds(at: datetime | None) -> int | None:
+    """Give a moment in Unix seconds."""
     return int(at.timestamp()) if at is not None else None

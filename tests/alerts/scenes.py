@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
@@ -15,8 +15,12 @@ import pytest
 from app.blobs.local import LocalBlobs
 from app.db import metrics as metrics_sql
 from app.db.store import DatabaseUnavailable
-from app.schemas.workers import Heartbeat, HostSample
-from app.services import presence
+from app.domain.webhooks import networks
+from app.domain.workers import ByeReason
+from app.schemas.webhooks import NewWebhookEndpoint
+from app.schemas.workers import Bye, Heartbeat, HostSample
+from app.services import control, presence, webhooks
+from app.services.context import Limits, Yard
 from app.sweeps.election import SWEEPS, run_pass
 from tests.hands import ANSWER, REFUSED, Hands, do_control_work, runtime
 from tests.process_nodes import BrokerContainer
@@ -177,6 +181,44 @@ def a_workers_disk_is_full(stage: Stage) -> Scene:
         yield 5
 
 
+def a_webhook_is_not_taken(stage: Stage) -> Scene:
+    _hooked(stage)
+    yield 5
+    for _ in range(12):
+        stage.later(400)
+        _deliver(stage)
+    yield 10
+
+
+def a_webhook_is_given_up(stage: Stage) -> Scene:
+    _hooked(stage)
+    yield 5
+    _deliver(stage, replace(stage.served.yard.limits, webhook_max_tries=1))
+    yield 5
+
+
+def _hooked(stage: Stage) -> None:
+    """Have a batch's end told to a port where nobody listens."""
+    wanted = NewWebhookEndpoint(name="mine", url="http://127.0.0.1:9/", event_types=["batch.completed"])
+    webhooks.create(_allowed(stage), stage.served.operator(), wanted)
+    with stage.hands() as hands:
+        stage.submit(10)
+        hands.work()
+        do_control_work(stage.served)
+        hands.plane.bye(hands.worker_id, Bye(boot_id=hands.boot_id, reason=ByeReason.SIGNAL))
+    scrape(stage.http)  # events count from the first one
+
+
+def _deliver(stage: Stage, limits: Limits | None = None) -> None:
+    yard = _allowed(stage)
+    do_control_work(stage.served, claim=control.claim_delivery, yard=replace(yard, limits=limits or yard.limits))
+
+
+def _allowed(stage: Stage) -> Yard:
+    yard = stage.served.yard
+    return replace(yard, webhooks=replace(yard.webhooks, networks=networks(["127.0.0.0/8"])))
+
+
 def _away(*_: object) -> None:
     raise DatabaseUnavailable("gone")
 
@@ -194,6 +236,8 @@ SCENES: Mapping[Callable[[Stage], Scene], Sequence[str]] = {
     a_worker_is_lost: ("GpuyardWorkerSilent", "GpuyardLeasesExpire", "GpuyardNoWorker"),
     no_sweep_runs: ("GpuyardLeasesOverdue", "GpuyardSweepStale"),
     an_api_process_sweeps: ("GpuyardSweepsDegraded",),
+    a_webhook_is_not_taken: ("GpuyardWebhooksFail",),
+    a_webhook_is_given_up: ("GpuyardWebhookGivenUp",),
     nobody_validates: ("GpuyardControlWorkWaits",),
     the_database_is_away: ("GpuyardDatabaseDown",),
     the_broker_is_away: ("GpuyardBrokerDown",),

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,10 @@ from sqlalchemy import event
 from app.db import metrics as metrics_sql
 from app.db.store import DatabaseUnavailable
 from app.domain.metrics import METRICS, Source
+from app.domain.webhooks import networks
+from app.schemas.webhooks import NewWebhookEndpoint
 from app.schemas.workers import GpuSample, Heartbeat, HostSample
+from app.services import control, webhooks
 from app.services import metrics as reading
 from tests.databases import Databases
 from tests.hands import ANSWER, REFUSED, Hands, do_control_work
@@ -40,6 +44,34 @@ def scraping(served: Served) -> httpx.Client:
 def scraper(served: Served) -> Iterator[httpx.Client]:
     with scraping(served) as http:
         yield http
+
+
+def test_webhooks_are_shown_while_they_wait_and_counted_by_what_became_of_each_try(
+    served: Served, scraper: httpx.Client
+) -> None:
+    yard = replace(served.yard, webhooks=replace(served.yard.webhooks, networks=networks(["127.0.0.0/8"])))
+    wanted = NewWebhookEndpoint(name="mine", url="http://127.0.0.1:9/", event_types=["batch.cancelled"])
+    webhooks.create(yard, served.operator(), wanted)
+    with served.http() as http:
+        http.post(f"/v1/batches/{submitted(served, 1)}/cancel").raise_for_status()
+    do_control_work(served)
+    served.shift(seconds=30)
+    found = scrape(scraper)
+    assert found.get("gpuyard_webhooks_waiting") == 1
+    assert 30 <= (found.get("gpuyard_webhook_wait_seconds") or 0) < 30 + LONG
+    assert found.get("gpuyard_queued_jobs", pool="control") == 0
+    assert found.get("gpuyard_webhook_tries_total", state="waiting") == 0
+
+    do_control_work(served, claim=control.claim_delivery, yard=yard)
+    last = replace(yard, limits=replace(yard.limits, webhook_max_tries=2))
+    served.shift(seconds=30)
+    do_control_work(served, claim=control.claim_delivery, yard=last)
+    found = scrape(scraper)
+    tries = {
+        state: found.get("gpuyard_webhook_tries_total", state=state) for state in ("delivered", "waiting", "given_up")
+    }
+    assert tries == {"delivered": 0, "waiting": 1, "given_up": 1}
+    assert (found.get("gpuyard_webhooks_waiting"), found.get("gpuyard_webhook_wait_seconds")) == (0, 0)
 
 
 def submitted(served: Served, count: int, **more: object) -> str:

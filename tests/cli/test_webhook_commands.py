@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.commands import Commands
 from tests.fakes.public_api import FakePublicApi, Says
 
@@ -22,6 +24,11 @@ def endpoint(name: str = "mine", id_: str = "whe_1", **health: Any) -> dict[str,
 
 def listing(*data: Any) -> Says:
     return Says({"object": "list", "data": list(data), "has_more": False})
+
+
+def delivery(state: str, **more: Any) -> dict[str, Any]:
+    known = {"batch_id": "batch_b", "type": "batch.completed", "tries": 2, "next_try_at": None, "last_error": None}
+    return {**known, "state": state, **more}
 
 
 def test_a_secret_is_alone_on_standard_output(api: FakePublicApi, told: Commands) -> None:
@@ -48,19 +55,33 @@ def test_a_list_says_why_one_is_disabled_and_that_another_fails(api: FakePublicA
 
 def test_deliveries_show_the_last_error_of_each(api: FakePublicApi, told: Commands) -> None:
     api.says(f"GET {PATH}", listing(endpoint()))
-    delivery = {
-        "batch_id": "batch_b",
-        "type": "batch.completed",
-        "state": "waiting",
-        "tries": 2,
-        "next_try_at": 5,
-        "last_error": "it answered HTTP 500",
-    }
-    api.says(f"GET {PATH}/whe_1/deliveries", listing(delivery))
+    waiting = delivery("waiting", next_try_at=5, last_error="it answered HTTP 500")
+    api.says(f"GET {PATH}/whe_1/deliveries", listing(waiting))
     out = told.run("webhook", "deliveries", "mine").out
 
     for word in ("batch_b", "waiting", "1970-01-01", "it answered HTTP 500"):
         assert word in out
+
+
+def test_what_was_not_delivered_is_told_again_and_nothing_else(api: FakePublicApi, told: Commands) -> None:
+    api.says(f"GET {PATH}", listing(endpoint()))
+    api.says(
+        f"GET {PATH}/whe_1/deliveries", listing(*(delivery(state) for state in ("delivered", "given_up", "dropped")))
+    )
+    api.says(f"POST {PATH}/whe_1/redeliver", Says(delivery("waiting")))
+    document = told.run("webhook", "redeliver", "mine", "--undelivered", "--json").document
+    named = told.run("webhook", "redeliver", "mine", "batch_b")
+
+    assert [each["state"] for each in document] == ["waiting", "waiting"]
+    assert (named.code, "batch_b" in named.out) == (0, True)
+    assert sum(call.startswith("POST") for call in api.calls) == 3
+
+
+@pytest.mark.parametrize("arguments", [(), ("batch_b", "--undelivered")])
+def test_what_is_to_be_told_again_is_named_or_is_all_that_is_undelivered(
+    told: Commands, arguments: tuple[str, ...]
+) -> None:
+    assert told.run("webhook", "redeliver", "mine", *arguments).code == 2
 
 
 def test_a_sample_that_is_not_taken_is_exit_code_1(api: FakePublicApi, told: Commands) -> None:

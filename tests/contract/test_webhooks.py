@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import openai
 import pytest
@@ -11,11 +10,9 @@ from openai import OpenAI
 from openai.types.webhooks import BatchCompletedWebhookEvent
 
 from app.domain.webhooks import networks
-from app.domain.workers import Transport
-from app.services import control, workers
-from app.services.context import Caller
+from app.services import control
 from tests.fakes.webhook_receiver import WebhookReceiver
-from tests.hands import Hands, do_control_work, hello
+from tests.hands import Hands, do_control_work
 from tests.served import Served, rows
 
 
@@ -49,20 +46,12 @@ def complete(served: Served) -> str:
     return made.id
 
 
-def deliver(served: Served) -> None:
-    caller = Caller(served.operator().org_id, None, "control@test", frozenset({"worker"}), operator=True)
-    word = hello("deliverer").model_copy(update={"pool": control.QUEUE, "transport": Transport.CONTROL})
-    worker_id = workers.register(served.yard, caller, word).worker_id
-    while (grant := control.claim_delivery(served.yard, worker_id, uuid4().hex)) is not None:
-        control.perform(served.yard, grant)
-
-
 def test_t17_unwrap_takes_ours(hooked: Served, receiver: WebhookReceiver) -> None:
     client = hooked.client()
     secret = create(client, receiver.url).signing_secret
     batch_id = complete(hooked)
 
-    deliver(hooked)
+    do_control_work(hooked, claim=control.claim_delivery)
 
     (came,) = receiver.received
     event = client.webhooks.unwrap(came.body, came.headers, secret=secret)

@@ -13,7 +13,7 @@ from app.db.tables import Event, WebhookEndpoint
 from app.domain import webhooks as rules
 from app.domain.errors import BadRequest, NotFound
 from app.schemas.webhooks import NewWebhookEndpoint, WebhookDelivery, WebhookEndpointChanges, WebhookTest
-from app.services import control, webhooks
+from app.services import control, delivery_views, webhooks
 from app.services.context import Caller, Yard
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.yards import USER, Controller, assert_sound, batch, cancel, created, later, machine, validated
@@ -49,7 +49,7 @@ def endpoint(yard: Yard, url: str, *events: str, name: str = "mine") -> str:
 
 
 def deliveries(yard: Yard, endpoint_id: str) -> list[WebhookDelivery]:
-    return webhooks.deliveries(yard, USER, endpoint_id).data
+    return delivery_views.listed(yard, USER, endpoint_id).data
 
 
 def completed(yard: Yard) -> str:
@@ -309,7 +309,7 @@ def test_another_orgs_endpoint_is_not_there(yard: Yard, receiver: WebhookReceive
         lambda: webhooks.delete(yard, stranger, found),
         lambda: webhooks.rotate(yard, stranger, found, keep_old=False),
         lambda: webhooks.send_sample(yard, stranger, found, WebhookTest(event_type="batch.failed")),
-        lambda: webhooks.deliveries(yard, stranger, found),
+        lambda: delivery_views.listed(yard, stranger, found),
     ):
         with pytest.raises(NotFound):
             call()
@@ -330,9 +330,9 @@ def test_an_org_has_so_many_endpoints_and_no_more(yard: Yard, receiver: WebhookR
 def test_deliveries_are_paged_newest_first(yard: Yard, receiver: WebhookReceiver) -> None:
     found = endpoint(yard, receiver.url)
     ends = [cancelled(yard) for _ in range(3)]
-    first = webhooks.deliveries(yard, USER, found, limit=2)
-    second = webhooks.deliveries(yard, USER, found, limit=2, after=first.last_id)
+    first = delivery_views.listed(yard, USER, found, limit=2)
+    second = delivery_views.listed(yard, USER, found, limit=2, after=first.last_id)
     assert (first.has_more, second.has_more) == (True, False)
     assert [each.batch_id for each in [*first.data, *second.data]] == ends[::-1]
     with pytest.raises(BadRequest):
-        webhooks.deliveries(yard, USER, found, after="wh_none_0")
+        delivery_views.listed(yard, USER, found, after="wh_none_0")
