@@ -30,7 +30,7 @@ C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversio
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv wheel test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-hosts test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv wheel test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-tls test-hosts test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -95,6 +95,10 @@ test-docker: $(VENV)/.dev docker-engine ## the images, the whole stack and the q
 
 docker-stop: ## end the Docker engine that docker-engine started
 	tests/docker/engine.sh stop
+
+test-tls: $(VENV)/.dev ## TLS on both legs, what a broker account can do, and a real nginx in front (Debian: nginx-light, redis-server)
+	$(BIN)/python -m pytest -m "proxy or long or not long" tests/broker/test_broker_acl.py tests/cli/test_broker_accounts.py \
+		tests/e2e/test_broker_accounts.py tests/e2e/test_behind_a_proxy.py
 
 CHAOS_OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(DATABASE),--database $(DATABASE)) $(if $(TIMES),--times $(TIMES))
 

@@ -53,4 +53,5 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
         tell = _log.info
     else:  # what workers say all the time, and what people look at
         tell = _log.debug
-    tell("http.answered", method=method, route=route, status=status, seconds=round(seconds, 4))
+    client = (scope.get("client") or (None,))[0]  # behind a proxy: whom that one names (config.settings, tls)
+    tell("http.answered", method=method, route=route, status=status, seconds=round(seconds, 4), client=client)
