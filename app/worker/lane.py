@@ -89,10 +89,10 @@ class Lane:
             self._on.lease_id = shard.lease_id
             structlog.contextvars.bind_contextvars(lease_id=shard.lease_id, job_id=shard.grant.job_id)
         if not self._begin(run):
-            self._kit.runtimes.given_up(run)
+            self._kit.runtimes.ends.given_up(run)
             return
         if rest is None and shard.owes_word and not self._starts.told(shard, run.unit.row):
-            self._kit.runtimes.given_up(run)
+            self._kit.runtimes.ends.given_up(run)
             shard.cut()
             return
         if rest is None and self._join(run):
@@ -102,7 +102,7 @@ class Lane:
         try:
             reply = self._kit.runtimes.execute(run, timeout=timeout, cancelled=shard.token, begun=rest)
         except RowCancelled:
-            self._kit.runtimes.given_up(run)
+            self._kit.runtimes.ends.given_up(run)
             shard.cut()
             return
         except RuntimeGone as error:
@@ -110,7 +110,7 @@ class Lane:
             shard.cut()
             return
         except BaseException as error:  # noqa: BLE001 - B-15: whatever it is, it costs this row and nothing else
-            self._kit.runtimes.given_up(run)
+            self._kit.runtimes.ends.given_up(run)
             self._keep(run, run.unit, self._defect(run.unit, error))
             return
         if run.place is None and reply.error is not None and reply.error.code is RowErrorCode.MODEL_NOT_FOUND:
@@ -147,9 +147,11 @@ class Lane:
 
     def _settle(self, run: Run, unit: Unit, reply: Reply, *, is_news: bool = True) -> None:
         try:
-            verdict = self._kit.runtimes.judge(run, unit, reply, timeout=self._kit.row_timeout_seconds, is_news=is_news)
+            verdict = self._kit.runtimes.ends.judge(
+                run, unit, reply, timeout=self._kit.row_timeout_seconds, is_news=is_news
+            )
         except Exception as error:  # noqa: BLE001 - B-15: a third party's reply may hold what cannot be judged
-            self._kit.runtimes.given_up(run)
+            self._kit.runtimes.ends.given_up(run)
             self._keep(run, unit, self._defect(unit, error))
             return
         if verdict is Verdict.KEEP:

@@ -15,7 +15,7 @@ log = structlog.get_logger("gpuyard.worker")
 
 
 class Place:
-    """Not thread-safe: `Runtimes.lock` guards it, but for reading `facts`."""
+    """Not thread-safe: `Ways.lock` guards it, but for reading `facts`."""
 
     __slots__ = (
         "answered_at",

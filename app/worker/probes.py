@@ -21,7 +21,7 @@ class Probes(Loop):
         self._clock = clock
         self._on_change = on_change
         self._all_at = float("-inf")
-        runtimes.on_doubt = self.wake
+        runtimes.ends.on_doubt = self.wake
 
     def turn(self) -> float:
         """Look once."""

@@ -4,27 +4,17 @@ Lanes take from it, the share fills it. Rows wait in lines, one for each choice 
 full or broken holds up no other, and nobody keeps a permit while a row waits for a runtime.
 """
 
-import heapq
-import itertools
-import random
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 
-import structlog
-
-from app.domain.rows import Row
-from app.worker import chunks
 from app.worker.lines import Line, Next, Route
+from app.worker.pauses import Pauses
 from app.worker.permits import Age
 from app.worker.places import Place
-from app.worker.runtimes import MAX_PEACE_SECONDS, Runtimes
+from app.worker.runtimes import Runtimes
+from app.worker.sorting import sort
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Verdict
-from executors.base import BaseExecutor
-
-_FIRST_PEACE_SECONDS = 0.5
-_LONGEST_PEACE_SECONDS = 8.0
-log = structlog.get_logger("gpuyard.worker")
 
 
 class RowQueue:
@@ -36,12 +26,12 @@ class RowQueue:
     def __init__(self, runtimes: Runtimes, age: Age = (0, "")) -> None:
         self.age = age
         self._runtimes = runtimes
+        self._ways = runtimes.ways
         self._lock = runtimes.lock
         self._filled = threading.Condition(self._lock)
         self._drained = threading.Condition(self._lock)
         self._lines: dict[Route, Line] = {}
-        self._later: list[tuple[float, int, Unit]] = []
-        self._serial = itertools.count()
+        self._pauses = Pauses()
         self._count = 0
         self._waiting = 0
         self._running = 0
@@ -49,7 +39,7 @@ class RowQueue:
         self._holds: set[str] = set()
         self._closed = False
         self._low = 0
-        runtimes.add(self)
+        self._ways.add(self)
 
     def __len__(self) -> int:
         """Count what waits, for whatever."""
@@ -71,9 +61,9 @@ class RowQueue:
             if self._closed:
                 return
             for unit, route in grouped:
-                now = self._runtimes.route(unit.row)
+                now = self._ways.route(unit.row)
                 if now is not route:
-                    _sort(unit, now)
+                    sort(unit, now)
                 self._line(now).add(unit)
             self._count += len(grouped)
             self.wake()
@@ -85,11 +75,8 @@ class RowQueue:
                 return
             self._count += 1
             if verdict is Verdict.LATER:
-                pause = min(_LONGEST_PEACE_SECONDS, _FIRST_PEACE_SECONDS * 2.0 ** min(unit.refusals, 10))
-                peace = min(not_before, MAX_PEACE_SECONDS)
-                due = self._runtimes.clock() + max(peace, pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-                heapq.heappush(self._later, (due, next(self._serial), unit))
-                self._runtimes.on_trouble()
+                self._pauses.add(unit, self._runtimes.clock(), not_before=not_before)
+                self._ways.on_trouble()
                 return
             line = self._line_of(unit)
             if verdict is Verdict.ALONE:
@@ -121,7 +108,7 @@ class RowQueue:
         """Start no row until each reason given was taken back."""
         with self._lock:
             self._holds.add(reason)
-            self._runtimes.wake()  # a runtime may have been left to these rows
+            self._ways.wake()  # a runtime may have been left to these rows
 
     def let_go(self, reason: str) -> None:
         """Take a reason back."""
@@ -133,7 +120,7 @@ class RowQueue:
         """Have at most so many rows run at once, for as long as it is to be seen what comes of them; None: no bound."""
         with self._lock:
             self._bound = most
-            self._runtimes.wake()  # others too: no row of a batch that is shut keeps them waiting
+            self._ways.wake()  # others too: no row of a batch that is shut keeps them waiting
             self._drained.notify_all()
 
     @property
@@ -145,13 +132,9 @@ class RowQueue:
         """Throw rows away."""
         with self._lock:
             gone = sum(line.discard(doomed) for line in self._lines.values())
-            kept = [entry for entry in self._later if not doomed(entry[2])]
-            gone += len(self._later) - len(kept)
-            heapq.heapify(kept)
-            self._later = kept
-            self._count -= gone
+            self._count -= gone + self._pauses.discard(doomed)
             self._drained.notify_all()
-            self._runtimes.wake()  # a runtime may have been kept free for one of them
+            self._ways.wake()  # a runtime may have been kept free for one of them
 
     def stranded(self) -> list[Unit]:
         """Give the rows that wait for runtimes that are down, or run there."""
@@ -168,10 +151,10 @@ class RowQueue:
             for line in self._lines.values():
                 line.discard(lambda _unit: True)
             self._lines.clear()
-            self._later.clear()
+            self._pauses.clear()
             self._count = 0
-            self._runtimes.remove(self)
-            self._runtimes.wake()
+            self._ways.remove(self)
+            self._ways.wake()
             self._filled.notify_all()
             self._drained.notify_all()
 
@@ -199,14 +182,14 @@ class RowQueue:
             self._free(run)
             following = self._take()
             if following is None or following.place is not run.place:
-                self._runtimes.wake()
+                self._ways.wake()
             return following
 
     def done(self, run: Run) -> None:
         """Give a place back."""
         with self._lock:
             self._free(run)
-            self._runtimes.wake()
+            self._ways.wake()
 
     def take_more(self, run: Run, most: int, may_join: Callable[[Unit], bool]) -> list[Unit]:
         """Start up to `most` further rows of the same lot and shard on the place of `run`, to share its request.
@@ -214,14 +197,14 @@ class RowQueue:
         Each of them is to be begun, and kept or taken back (`again`), like the first; the place is given back once.
         """
         with self._lock:
-            line = self._lines.get(self._runtimes.route(run.unit.row))
+            line = self._lines.get(self._ways.route(run.unit.row))
             if line is None or self._holds or run.is_alone or run.is_trial:
                 return []
             room = most if self._bound is None else max(0, min(most, self._bound - self._running))
             more = line.take_more(run, room, may_join)
             run.taken += len(more)
             self._taken(len(more))
-            self._runtimes.wake()
+            self._ways.wake()
             return more
 
     # --- what the runtimes tell, with the lock held
@@ -247,15 +230,14 @@ class RowQueue:
             for unit, is_alone in line.moved():
                 fresh = self._line_of(unit)
                 if fresh.route.groupers != line.route.groupers:  # sorting reads the row, and the lock is held
-                    _sort(unit, fresh.route)
+                    sort(unit, fresh.route)
                 (fresh.add_alone if is_alone else fresh.add)(unit)
         self.wake()
 
     def wake_due(self, now: float) -> None:
         """Bring back the rows whose pause is over. Takes the lock."""
         with self._lock:
-            while self._later and self._later[0][0] <= now:
-                unit = heapq.heappop(self._later)[2]
+            for unit in self._pauses.over(now):
                 self._line_of(unit).add_first(unit)
             self.wake()
 
@@ -263,7 +245,7 @@ class RowQueue:
     def next_due(self) -> float:
         """When the next such row comes back; infinity for never."""
         with self._lock:
-            return self._later[0][0] if self._later else float("inf")
+            return self._pauses.next_due
 
     def _take(self) -> Run | None:
         found = self._find_ours()
@@ -272,7 +254,7 @@ class RowQueue:
         line, following = found
         run = line.start(following, self._runtimes.clock())
         self._taken(1)
-        self._runtimes.wake()  # others too: what was left to this row's batch may not be wanted by it any more
+        self._ways.wake()  # others too: what was left to this row's batch may not be wanted by it any more
         return run
 
     def _taken(self, count: int) -> None:
@@ -294,7 +276,7 @@ class RowQueue:
         """Find a row that may start, and that no older batch goes before."""
         found = self._find()
         place = found[1][1] if found is not None else None
-        return None if place is not None and self._runtimes.is_for_older(self, place) else found
+        return None if place is not None and self._ways.is_for_older(self, place) else found
 
     def _find(self) -> tuple[Line, Next] | None:
         if not self._may_start():
@@ -308,7 +290,7 @@ class RowQueue:
         return (its_line, best) if its_line is not None and best is not None else None
 
     def _line_of(self, unit: Unit) -> Line:
-        return self._line(self._runtimes.route(unit.row))
+        return self._line(self._ways.route(unit.row))
 
     def _line(self, route: Route) -> Line:
         line = self._lines.get(route)
@@ -318,23 +300,6 @@ class RowQueue:
 
     def _sorted(self, unit: Unit) -> Route:
         with self._lock:
-            route = self._runtimes.route(unit.row)
-        _sort(unit, route)
+            route = self._ways.route(unit.row)
+        sort(unit, route)
         return route
-
-
-def _sort(unit: Unit, route: Route) -> None:
-    """Note on a row what it has in common with others, as its runtimes see it."""
-    row = unit.row
-    unit.lot = (row.model, *(_group(executor, row) for executor in route.groupers))
-    unit.sharing = chunks.sharing(route.groupers, row)
-
-
-def _group(executor: BaseExecutor, row: Row) -> Hashable:
-    try:
-        group = executor.group(row)
-        hash(group)
-    except Exception as error:  # noqa: BLE001 - a third party's executor: the row goes with others of its model
-        log.warning("runtime.cannot_group_row", runtime=executor.kind, row=row.number, why=repr(error)[:500])
-        return None
-    return group

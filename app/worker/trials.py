@@ -23,7 +23,7 @@ class Trials(Loop):
         self._shares = shares
         self._clock = clock
         self._on_change = on_change
-        runtimes.on_trouble = self.wake
+        runtimes.ways.on_trouble = self.wake
 
     def turn(self) -> float:
         """Look once."""

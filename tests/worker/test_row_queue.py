@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from app.worker.judging import MAX_PEACE_SECONDS
 from app.worker.row_queue import RowQueue
-from app.worker.runtimes import MAX_PEACE_SECONDS
 from app.worker.units import Run
 from app.worker.verdicts import Verdict
 from tests.fakes.steered_executor import SteeredExecutor

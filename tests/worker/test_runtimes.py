@@ -137,7 +137,7 @@ def test_a_row_that_no_runtime_saw_says_nothing_of_a_broken_one() -> None:
     assert trial is not None
     assert trial.is_trial
     refused = Reply(error=RowError(RowErrorCode.UNSUPPORTED_PARAMETER, "no images here"))
-    assert runtimes.judge(trial, trial.unit, refused, timeout=60) is Verdict.KEEP
+    assert runtimes.ends.judge(trial, trial.unit, refused, timeout=60) is Verdict.KEEP
     assert not place.breaker.is_closed
     assert place.answered_at == float("-inf")
     following = queue.next(trial)
@@ -163,10 +163,10 @@ def test_what_a_rows_end_has_to_say_is_logged_when_nobody_waits_for_the_lock() -
     for _ in range(FAILURES):
         run = queue.take()
         assert run is not None
-        runtimes.judge(run, run.unit, refused, timeout=60)
+        runtimes.ends.judge(run, run.unit, refused, timeout=60)
         queue.done(run)
     now[0] += LONGEST_PAUSE_SECONDS
     trial = queue.take()
     assert trial is not None
-    runtimes.judge(trial, trial.unit, Reply(status=200, body=b"{}"), timeout=60)
+    runtimes.ends.judge(trial, trial.unit, Reply(status=200, body=b"{}"), timeout=60)
     assert said == {"runtime.failing": False, "runtime.answers_again": False}
