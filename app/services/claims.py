@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-import structlog
 from sqlmodel import Session
 
 from app.db import claims as claims_sql
-from app.db import events, locks
+from app.db import events
 from app.db import jobs as jobs_sql
 from app.db import leases as leases_sql
 from app.db.idle import idle_workers
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
-from app.domain.errors import Conflict, NotFound
 from app.domain.leases import LIVE
 from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import ClaimAnswer, ClaimRequest
 from app.services import cautious, pulls
+from app.services.calling import checked_worker
 from app.services.cautious import Standing
 from app.services.claim_answers import answer, answer_again, with_rows
 from app.services.context import Caller, Yard
@@ -78,33 +77,6 @@ def first_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> B
     if careful := _goes_first(standing, candidates):
         return None if standing.holds_some else careful
     return candidates[0].batch if candidates else None
-
-
-def checked_worker(session: Session, caller: Caller, worker_id: str, boot_id: str | None, *, lock: bool) -> Worker:
-    """Read (or lock) the caller's worker and check that this boot is the current one (PROTOCOL 3)."""
-    found = locks.worker(session, worker_id) if lock else session.get(Worker, worker_id)
-    return checked(caller, found, worker_id, boot_id)
-
-
-def checked(caller: Caller, found: Worker | None, worker_id: str, boot_id: str | None) -> Worker:
-    """Give a worker that was read when it is the caller's, and this boot the current one. Raises as above."""
-    worker = own_worker(caller, found, worker_id)
-    if boot_id is not None and worker.boot_id != boot_id:
-        raise Conflict(
-            f"worker {worker.name} was started again elsewhere; this process is superseded", code="superseded"
-        )
-    return worker
-
-
-def own_worker(caller: Caller, worker: Worker | None, worker_id: str) -> Worker:
-    """Give the worker when the key is its: of its org and, for a single-worker key, of its name (TK-02).
-
-    The rest of the call names it in the log. Raises NotFound for every other one, and for None.
-    """
-    if worker is None or worker.org_id != caller.org_id or (caller.single_worker and worker.name != caller.name):
-        raise NotFound(f"no worker {worker_id!r} is registered with this key", code="no_worker")
-    structlog.contextvars.bind_contextvars(worker=worker.name, worker_id=worker.id)
-    return worker
 
 
 def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:

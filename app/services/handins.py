@@ -20,9 +20,10 @@ from app.domain.rowsets import RowSet
 from app.schemas.handins import HandInError, read_hand_in
 from app.schemas.segments import EndVerdict, HandInAnswer, HandInHeader, Part, PartVerdict
 from app.services import blobs, canary
+from app.services.calling import calling_worker
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases
-from app.services.leases import calling_worker, note_call, note_stale_report, ring_after
+from app.services.leases import note_call, note_stale_report, ring_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from app.db.types import to_ms
 from app.domain.errors import Conflict, Refusal
 from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
 from app.schemas.workers import Heartbeat, HeartbeatAnswer
-from app.services.claims import checked, has_work
+from app.services.calling import checked
+from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import GHOST_BEATS, end_ghost

@@ -15,7 +15,8 @@ from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.schemas.claims import EndAnswer, FailureReport, ReleaseRequest
-from app.services.claims import has_work, own_worker
+from app.services.calling import calling_worker
+from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases, silenced
 from app.services.presence import listening
@@ -147,12 +148,6 @@ def note_call(yard: Yard, worker: Worker, boot_id: str | None) -> bool:
             and now_known.boot_id == boot_id
             and has_work(session, yard, now_known, yard.store.now(session))
         )
-
-
-def calling_worker(yard: Yard, caller: Caller, worker_id: str) -> Worker:
-    """Read the worker that calls. Raises NotFound for one that is not the caller's."""
-    with yard.store.read() as session:
-        return own_worker(caller, session.get(Worker, worker_id), worker_id)
 
 
 def note_stale_report(

@@ -12,7 +12,7 @@ from app.db.tables import Worker
 from app.domain.pulls import Pull, PullStatus, after
 from app.schemas.pulls import ModelProgress, PullInfo
 from app.services import pulls
-from app.services.claims import checked_worker
+from app.services.calling import checked_worker
 from app.services.context import Caller, Yard
 
 KEPT = 8

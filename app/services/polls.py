@@ -19,7 +19,8 @@ from app.db.types import to_ms
 from app.domain.polls import Bell, Standing, Told, news
 from app.domain.workers import WorkerState, project
 from app.schemas.polls import Poll, PollAnswer, PolledMessage
-from app.services.claims import checked_worker, first_work
+from app.services.calling import checked_worker
+from app.services.claims import first_work
 from app.services.context import Caller, Yard
 from app.services.sightings import note_seen
 

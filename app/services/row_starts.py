@@ -11,7 +11,7 @@ from app.domain.errors import BadRequest
 from app.domain.leases import LeaseState
 from app.domain.rowsets import RowSet
 from app.schemas.claims import RowStart, RowStartAnswer, RowStartVerdict
-from app.services.claims import checked_worker
+from app.services.calling import checked_worker
 from app.services.context import Caller, Yard
 from app.services.leases import note_call
 

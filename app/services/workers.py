@@ -25,7 +25,8 @@ from app.schemas.workers import (
     TimingInfo,
     Welcome,
 )
-from app.services.claims import checked_worker, has_work
+from app.services.calling import checked_worker
+from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import end_silenced
