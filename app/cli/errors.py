@@ -1,8 +1,9 @@
 """How a command ends: an exit code that scripts can use and, when it ends badly, one clear line on standard error."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from importlib.util import find_spec
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -41,6 +42,15 @@ class CliError(Exception):
     def __init__(self, message: str, *, exit_code: int = ExitCode.ERROR) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def the_one(meant: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
+    """Give the one thing that a person named. Raises CliError when none or several are named so."""
+    if len(meant) == 1:
+        return meant[0]
+    if not meant:
+        raise CliError(f"no such {kind}; `gpuyard {kind} list` shows them")
+    raise CliError(f"{len(meant)} {kind}s are named so; say which by its id: {', '.join(each['id'] for each in meant)}")
 
 
 def require_extra(extra: str, *modules: str) -> None:

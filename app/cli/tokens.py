@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.connection import server
-from app.cli.errors import CliError
+from app.cli.errors import the_one
 from app.cli.figures import duration
 from app.cli.printing import Json, print_json, print_table, say
 from app.client.public import PublicApi, path_to
@@ -88,14 +88,7 @@ def token_id(api: PublicApi, given: str) -> str:
     meant = [token for token in found if given in {token["id"], token["name"], token["prefix"]}]
     # A whole key is what people have in their clipboard; only its beginning is looked at and nothing of it is sent.
     meant = meant or [token for token in found if given.startswith(token["prefix"])]
-    if len(meant) != 1:
-        ids = ", ".join(token["id"] for token in meant)
-        raise CliError(
-            f"{len(meant)} tokens are named so; say which by its id: {ids}"
-            if meant
-            else "no such token; `gpuyard token list` shows them"
-        )
-    return str(meant[0]["id"])
+    return str(the_one(meant, "token")["id"])
 
 
 @orgs.command("create")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.connection import server
-from app.cli.errors import CliError
+from app.cli.errors import CliError, the_one
 from app.cli.figures import moment
 from app.cli.printing import Json, print_fields, print_json, print_table, say
 from app.client.public import PublicApi, path_to
@@ -173,17 +173,9 @@ def endpoints(api: PublicApi) -> list[dict[str, Any]]:
     return list(api.each("/v1/webhook_endpoints", limit=PAGE))
 
 
-def find(api: PublicApi, given: str) -> dict[str, Any]:
+def find(api: PublicApi, given: str) -> Mapping[str, Any]:
     """Find the one endpoint that is meant. Raises CliError when none or several are."""
-    meant = [each for each in endpoints(api) if given in {each["id"], each["name"]}]
-    if len(meant) != 1:
-        ids = ", ".join(each["id"] for each in meant)
-        raise CliError(
-            f"{len(meant)} webhooks are named so; say which by its id: {ids}"
-            if meant
-            else "no such webhook; `gpuyard webhook list` shows them"
-        )
-    return meant[0]
+    return the_one([each for each in endpoints(api) if given in {each["id"], each["name"]}], "webhook")
 
 
 def _deliveries(api: PublicApi, endpoint: Mapping[str, Any], *, page: int = PAGE) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from app.domain.jobs import ControlVerb, JobKind
 from app.domain.windows import parse_window
 from app.schemas.batches import ENDPOINTS, BatchObject, NewBatch
 from app.schemas.listing import Listing, page
-from app.services import batch_views, ids, rings
+from app.services import batch_views, cursors, ids, rings
 from app.services.context import Caller, ControlRing, Yard
 from app.services.own_batch import own_batch
 
@@ -72,11 +72,9 @@ def retrieve(yard: Yard, caller: Caller, batch_id: str) -> BatchObject:
 def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = 20) -> Listing[BatchObject]:
     """List the org's batches behind the batch `after`, newest first. Raises BadRequest for an unknown `after`."""
     with yard.store.read() as session:
-        after_seq = None
-        if after is not None:
-            after_seq = batches_sql.seq_of(session, after, caller.org_id)
-            if after_seq is None:
-                raise BadRequest(f"No such Batch object: {after}", code="invalid_value", param="after")
+        after_seq = cursors.behind(
+            after, lambda id_: batches_sql.seq_of(session, id_, caller.org_id), "No such Batch object"
+        )
         found = batches_sql.page(session, caller.org_id, after_seq=after_seq, limit=limit + 1)
         data = batch_views.show(session, yard, found[:limit], yard.store.now(session))
     _note_seen(yard, caller, found[:limit])

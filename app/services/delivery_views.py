@@ -18,6 +18,7 @@ from app.domain.errors import BadRequest, Conflict
 from app.domain.jobs import ControlVerb, JobKind, JobState
 from app.schemas.listing import Listing, page
 from app.schemas.webhooks import DeliveryState, Redelivery, WebhookDelivery
+from app.services import cursors
 from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
 from app.services.webhooks import note, own, seconds
@@ -37,13 +38,11 @@ def listed(
     """List what an endpoint was or is to be told, newest first. Raises NotFound, and BadRequest for a wrong `after`."""
     with yard.store.read() as session:
         endpoint = own(session, caller, endpoint_id)
-        before = None
-        if after is not None:
-            job = webhooks_sql.delivery(session, endpoint.id, _batch_id(after))
-            if job is None:
-                raise BadRequest(f"no delivery {after!r}", code="invalid_value", param="after")
-            before = job.id
-        found = webhooks_sql.deliveries(session, endpoint.id, before_id=before, limit=limit + 1)
+        newer = cursors.behind(
+            after, lambda id_: webhooks_sql.delivery(session, endpoint.id, _batch_id(id_)), "No such delivery"
+        )
+        before_id = newer.id if newer is not None else None
+        found = webhooks_sql.deliveries(session, endpoint.id, before_id=before_id, limit=limit + 1)
     return page([_shown(*each) for each in found[:limit]], has_more=len(found) > limit)
 
 

@@ -11,10 +11,10 @@ from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
 from app.db.tables import File
-from app.domain.errors import BadRequest, NotFound, TryLater
+from app.domain.errors import NotFound, TryLater
 from app.schemas.files import FileDeleted, FileObject
 from app.schemas.listing import Listing, page
-from app.services import blobs, ids, leases
+from app.services import blobs, cursors, ids, leases
 from app.services.context import Caller, Yard
 
 MAX_FILES_LISTED = 10_000
@@ -97,11 +97,9 @@ def listed(
 ) -> Listing[FileObject]:
     """List the org's files behind the file `after`. Raises BadRequest for an `after` that never was."""
     with yard.store.read() as session:
-        after_seq = None
-        if after is not None:
-            after_seq = files_sql.seq_of(session, after, caller.org_id)
-            if after_seq is None:
-                raise BadRequest(f"No such File object: {after}", code="invalid_value", param="after")
+        after_seq = cursors.behind(
+            after, lambda id_: files_sql.seq_of(session, id_, caller.org_id), "No such File object"
+        )
         found = files_sql.page(
             session,
             caller.org_id,

@@ -15,7 +15,7 @@ from app.domain.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from app.schemas.listing import Listing, page
 from app.schemas.tokens import NewToken, Token, TokenWithSecret
 from app.schemas.workers import WORKER_NAME
-from app.services import ids
+from app.services import cursors, ids
 from app.services.context import Caller, Yard
 
 PREFIX = "gk-"
@@ -80,11 +80,7 @@ def create(yard: Yard, caller: Caller, wanted: NewToken) -> TokenWithSecret:
 def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = MAX_TOKENS_LISTED) -> Listing[Token]:
     """List the caller's org's tokens, newest first, revoked ones too. Raises BadRequest for a wrong `after`."""
     with yard.store.read() as session:
-        behind = None
-        if after is not None:
-            behind = tokens_sql.find(session, after, org_id=caller.org_id)
-            if behind is None:
-                raise BadRequest(f"no token {after!r}", code="invalid_value", param="after")
+        behind = cursors.behind(after, lambda id_: tokens_sql.find(session, id_, org_id=caller.org_id), "No such token")
         found = tokens_sql.page(session, caller.org_id, behind=behind, limit=limit + 1)
         data = [shown(token) for token in found[:limit]]
     return page(data, has_more=len(found) > limit)

@@ -22,7 +22,7 @@ from app.schemas.webhooks import (
     WebhookTest,
     WebhookTestResult,
 )
-from app.services import ids, posting, signing_key
+from app.services import cursors, ids, posting, signing_key
 from app.services.context import Caller, Yard
 
 MAX_ENDPOINTS = 50
@@ -66,11 +66,9 @@ def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEnd
 def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = 20) -> Listing[WebhookEndpointObject]:
     """List the org's endpoints, newest first. Raises BadRequest for an `after` that never was."""
     with yard.store.read() as session:
-        after_seq = None
-        if after is not None:
-            after_seq = webhooks_sql.seq_of(session, after, caller.org_id)
-            if after_seq is None:
-                raise BadRequest(f"no webhook endpoint {after!r}", code="invalid_value", param="after")
+        after_seq = cursors.behind(
+            after, lambda id_: webhooks_sql.seq_of(session, id_, caller.org_id), "No such webhook endpoint"
+        )
         found = webhooks_sql.page(session, caller.org_id, after_seq=after_seq, limit=limit + 1)
     data = [shown(endpoint) for endpoint in found[:limit]]
     return page(data, has_more=len(found) > limit)

@@ -9,13 +9,13 @@ from app.db import worker_views as workers_sql
 from app.db.metrics import WorkerRow
 from app.db.tables import Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
-from app.domain.errors import BadRequest, NotFound
+from app.domain.errors import NotFound
 from app.domain.timing import Timing
 from app.domain.workers import WorkerState
 from app.schemas.listing import Listing, page
 from app.schemas.worker_views import SlotInfo, WorkerInfo
 from app.schemas.workers import HostSample, RuntimeInfo
-from app.services import pulls
+from app.services import cursors, pulls
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, told, worker_view
 
@@ -34,11 +34,7 @@ def listed(
     """List the org's workers by pool and name; the operator sees everybody's. Raises BadRequest for a wrong `after`."""
     org_id = _seen_by(caller)
     with yard.store.read() as session:
-        behind = None
-        if after is not None:
-            behind = workers_sql.find(session, after, org_id)
-            if behind is None:
-                raise BadRequest(f"no worker {after!r}", code="invalid_value", param="after")
+        behind = cursors.behind(after, lambda id_: workers_sql.find(session, id_, org_id), "No such worker")
         found = workers_sql.listed(session, org_id, pool=pool, gone=gone, behind=behind, limit=limit + 1)
         data = _shown(session, yard, found[:limit])
     return page(data, has_more=len(found) > limit)
