@@ -1,6 +1,7 @@
 """What every test stands on: closed sockets, and databases of both kinds."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     finally:
         if nextitem is None or together(file_of(nextitem)) != together(file_of(item)):
             kept.close()
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait for a condition, at most so long."""
+
+    def wait(condition: Callable[[], object], *, seconds: float = 30) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "it did not come true"
+            time.sleep(0.03)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

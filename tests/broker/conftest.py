@@ -1,6 +1,5 @@
 """A real broker and a real worker, as pytest-celery's nodes."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -62,16 +61,3 @@ def notes(tmp_path: Path) -> Callable[[], list[str]]:
         return [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
 
     return read
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait for a condition, at most so long."""
-
-    def wait(condition: Callable[[], object], *, seconds: float = 15) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come true"
-            time.sleep(0.02)
-
-    return wait

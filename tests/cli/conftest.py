@@ -1,8 +1,7 @@
 """Installations: one a module for `up` itself, one for all commands; and waiting with a bound."""
 
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,16 +62,3 @@ def api() -> Iterator[FakePublicApi]:
 def told(api: FakePublicApi, tmp_path: Path) -> Commands:
     """Commands that talk to `api`."""
     return Commands(tmp_path, {"GPUYARD_SERVER_URL": api.url, "GPUYARD_API_KEY": "gk-any"})
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait for a condition, at most so long."""
-
-    def wait(condition: Callable[[], object], *, seconds: float = 15) -> None:
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "it did not come true"
-            time.sleep(0.05)
-
-    return wait

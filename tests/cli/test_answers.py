@@ -41,6 +41,11 @@ def token(id_: str) -> dict[str, object]:
     return {"id": id_, "name": "n", "prefix": "gk-n", "scopes": ["read"], "revoked_at": None, "last_used_at": None}
 
 
+def test_the_shell_completes_commands(tmp_path: Path) -> None:
+    asked = {"_GPUYARD_COMPLETE": "complete_bash", "COMP_WORDS": "gpuyard webhook redel", "COMP_CWORD": "2"}
+    assert Commands(tmp_path).run(**asked).out.split() == ["redeliver"]
+
+
 def test_a_server_that_is_not_there_is_one_line_that_names_it(tmp_path: Path) -> None:
     nowhere = Commands(tmp_path, {"GPUYARD_SERVER_URL": "http://127.0.0.1:1", "GPUYARD_API_KEY": "gk-any"})
     done = nowhere.run("batch", "list", "--json")
