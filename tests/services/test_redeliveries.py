@@ -88,9 +88,10 @@ def test_what_waits_for_its_next_try_is_tried_now_and_stays_one(yard: Yard, rece
 def test_what_is_being_sent_is_left_alone(yard: Yard, receiver: WebhookReceiver) -> None:
     found = endpoint(yard, receiver.url)
     batch_id = cancelled(yard)
-    assert Deliverer(yard).claims_delivery() is not None
+    worker = Deliverer(yard)
+    assert worker.claims_delivery() is not None
     assert again(yard, found, batch_id).state == "sending"
-    assert Deliverer(yard).claims_delivery() is None
+    assert worker.claims_delivery() is None
 
 
 def test_what_was_missed_while_disabled_is_sent_once_it_is_enabled(yard: Yard, receiver: WebhookReceiver) -> None:
