@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import bindparam, tuple_, update
+from sqlalchemy import and_, bindparam, or_, update
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, select
 
@@ -57,10 +57,11 @@ def is_known(session: Session, sha256: str) -> bool:
 def page(session: Session, org_id: str, *, behind: ApiToken | None, limit: int) -> Sequence[ApiToken]:
     """Read an org's tokens behind one, newest first, revoked ones too."""
     query = select(ApiToken).where(col(ApiToken.org_id) == org_id)
-    place = (col(ApiToken.created_at), col(ApiToken.id))
+    made, id_ = col(ApiToken.created_at), col(ApiToken.id)
     if behind is not None:
-        query = query.where(tuple_(*place) < tuple_(behind.created_at, behind.id))
-    return session.exec(query.order_by(*(column.desc() for column in place)).limit(limit)).all()
+        same = and_(made == behind.created_at, id_ < behind.id)
+        query = query.where(or_(made < behind.created_at, same))
+    return session.exec(query.order_by(made.desc(), id_.desc()).limit(limit)).all()
 
 
 def find(session: Session, token_id: str, *, org_id: str) -> ApiToken | None:
