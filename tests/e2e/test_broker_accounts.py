@@ -1,6 +1,7 @@
 """A yard that lets nobody in by chance: TLS with a private authority on both legs, and a broker account a pool."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,7 +103,12 @@ def test_the_control_plane_asks_workers_and_a_pools_account_asks_nobody(yard: Ya
 
     stolen = celery(yard, broker.url("gpu"), "control", "shutdown")
     assert stolen.returncode != 0
-    assert any("/0.celery.pidbox" in each or "reply" in each for each in broker.refused())
+    refused = broker.refused()
+    assert refused
+    # It comes as far as the queue for its replies. That it may not publish either: tests/broker/test_broker_acl.py
+    assert [
+        each for each in refused if not re.match(r"gpuyard-gpu: multi [-0-9a-f]{36}\.reply\.celery\.pidbox", each)
+    ] == []
     assert yard.workers["one"].alive
     with broker.admin() as admin:
         admin.acl_log_reset()
