@@ -96,7 +96,7 @@ def test_a_list_goes_over_as_many_pages_as_it_takes(api: FakePublicApi, told: Co
     found = told.run("batch", "list", "-n", "4", "--json").document
 
     assert [each["id"] for each in found] == ["b5", "b4", "b3", "b2"]
-    assert api.calls == ["GET /v1/batches?limit=4", "GET /v1/batches?limit=2&after=b4"]
+    assert api.calls == ["GET /v1/batches?limit=4", "GET /v1/batches?after=b4&limit=4"]
 
 
 def test_a_narrow_terminal_gets_lines_instead_of_columns(api: FakePublicApi, told: Commands) -> None:

@@ -317,20 +317,6 @@ class TestALostLease:
         assert finish_second
 
 
-def test_hand_ins_come_as_seldom_as_the_control_plane_asks(
-    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
-) -> None:
-    plane.give_batch(list(rows(4)))
-    plane.next_segment_seconds = 30.0
-    start_agent()
-    runtime.let(0)
-    plane.wait(lambda: set(plane.stored) == {0})
-    runtime.let(1)
-    plane.never(lambda: 1 in plane.stored)
-    runtime.let_all()
-    finish(plane)
-
-
 class TestSelfStop:
     def test_cuts_rows_while_the_heartbeat_hangs(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
