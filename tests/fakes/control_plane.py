@@ -267,24 +267,16 @@ class FakeControlPlane:
         head, _, content = call.raw.partition(b"\n")
         header = HandInHeader.model_validate_json(head)
         parts: dict[int, str] = {}
-        ends: dict[int, str] = {}
         for part in header.parts:
             lines, content = content[: part.length], content[part.length :]
             stored = self.rows_of[header.batch_id]
             parts[part.lease_id] = self._store(stored, part.lease_id, part.seq, part.rows, lines)
         assert not content
-        for end in header.ends:
-            ends[end.lease_id] = self._end(end.lease_id)
+        ends = {end.lease_id: self._end(end.lease_id) for end in header.ends}
         goes_on = header.first_rows is not None and self.hear(header.first_rows)
         stop = [key for key in (self.leases if header.first_rows else parts) if self.leases[key].state == "stopping"]
-        return {
-            "parts": parts,
-            "ends": ends,
-            "stop": stop,
-            "goes_on": goes_on,
-            "work": bool(self.shards),
-            "next_segment_seconds": self.next_segment_seconds,
-        }
+        verdicts = {"parts": parts, "ends": ends, "stop": stop, "goes_on": goes_on, "work": bool(self.shards)}
+        return verdicts | {"next_segment_seconds": self.next_segment_seconds}
 
     def _store(self, stored: dict[int, bytes], lease_id: int, seq: int, rows: str, lines: bytes) -> str:
         digest = hashlib.sha256(lines).hexdigest()

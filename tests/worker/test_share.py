@@ -138,23 +138,6 @@ def test_finished_rows_are_stored_while_others_still_run(
     assert plane.states() == {1: "held"}
 
 
-def test_it_hands_in_less_often_when_the_control_plane_asks_for_it(
-    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
-) -> None:
-    plane.next_segment_seconds = 30.0
-    plane.give_batch(list(rows(4)))
-    agent = start_agent()
-    runtime.wait(lambda: len(runtime.running) == 4)
-    runtime.let(0)
-    plane.wait(lambda: set(plane.stored) == {0})
-    runtime.let(1, 2)
-    runtime.wait(lambda: len(runtime.finished) == 3)
-    plane.never(lambda: len(plane.called("results")) > 1)
-    agent.on_signal()  # the end of a shard, or of the worker, waits for no clock
-    runtime.let(3)
-    plane.wait(lambda: set(plane.stored) == {0, 1, 2, 3})
-
-
 def test_the_next_claim_is_sent_before_the_rows_in_hand_run_out(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
