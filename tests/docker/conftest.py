@@ -37,6 +37,7 @@ def stack(compose: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """The stack under a name and with an .env of its own; nothing of it runs yet. In the end all of it is removed."""
     found = Stack(tmp_path_factory.mktemp("stack"), name=f"gpuyard-test-{os.getpid()}")
     yield found
+    found.close()
     found.remove()
 
 

@@ -103,6 +103,12 @@ class Stack:
             env=plain_environment(),
         )
 
+    def close(self) -> None:
+        """Close this side's connections."""
+        for client in ("sdk", "http"):
+            if client in self.__dict__:
+                self.__dict__.pop(client).close()
+
     def containers(self) -> dict[str, dict[str, Any]]:
         """What `docker compose ps --all` shows, by service."""
         found = self.compose("ps", "--all", "--format", "json").splitlines()
