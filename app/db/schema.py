@@ -30,8 +30,8 @@ def check(store: Store, *, wait_seconds: float = 0.0) -> None:
 
 
 def _look(store: Store) -> str | None:
-    with store.engine.connect() as connection:
-        found = current(connection)
+    with store.read() as session:  # which tells a database that is away
+        found = current(session.connection())
     refuse_newer(found)
     return found
 

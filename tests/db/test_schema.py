@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlmodel import SQLModel
 
 from app.db import migrating, schema, tables
-from app.db.store import Store
+from app.db.store import DatabaseUnavailable, Store
 
 
 def test_migrating_from_empty_gives_exactly_the_tables_of_the_code(store: Store) -> None:
@@ -54,3 +54,11 @@ def test_the_schema_that_is_looked_for_is_the_one_that_alembic_ends_at() -> None
     assert schema.head() == scripts.get_current_head()
     for revision in scripts.walk_revisions():
         schema.refuse_newer(revision.revision)
+
+
+def test_of_a_database_that_is_away_it_is_said_that_it_is_away() -> None:
+    """`/readyz` answers 503 for it, and a 500 for what nobody expects."""
+    store = Store("postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(DatabaseUnavailable):
+        schema.check(store)
+    store.close()
