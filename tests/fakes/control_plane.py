@@ -10,48 +10,21 @@ import json
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from app.domain.rowsets import RowSet
 from app.schemas.handins import read_hand_in
 from app.schemas.segments import FirstRows, HandInHeader
+from tests.fakes.plane_answers import Answer, Cut, Hang, Lose
 
 WAIT_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Answer this instead of doing anything."""
-
-    status: int
-    body: Any = None
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 def refusal(status: int, code: str | None = None, message: str = "no") -> Answer:
     """OpenAI's error envelope."""
     return Answer(status, {"error": {"message": message, "type": "x", "param": None, "code": code}})
-
-
-@dataclass(frozen=True)
-class Lose:
-    """Do what was asked and close the connection without an answer."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Of a download, send `count` bytes and close the connection."""
-
-    count: int
-
-
-@dataclass(frozen=True)
-class Hang:
-    """Answer only when the event is set."""
-
-    until: threading.Event
 
 
 @dataclass(frozen=True)
