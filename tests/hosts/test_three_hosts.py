@@ -117,22 +117,15 @@ def test_the_shards_of_one_that_is_cut_off_for_longer_are_run_by_others_and_it_c
     assert yard.gpus["gpu2"].worker.alive
 
 
-def test_one_that_is_cut_off_from_the_broker_alone_works_on_by_polls_and_hears_bells_again_later(
-    yard: HostedYard,
-) -> None:
-    gpu = yard.gpus["gpu2"]
-    with figures("cut off from the broker") as times:
-        with yard.network.cut("gpu2", "broker"):
-            cut_at = now()
-            batch = yard.submit(marked("bells", ROWS, SLOW))
-            batch.ended(seconds=180)
-            times["ended"] = now() - cut_at
-            times["polls"] = gpu.said("polls.began", since=cut_at, seconds=180) - cut_at
-            run_through(yard, "polled")
-        mended_at = now()
-        times["bells again"] = gpu.said("polls.ended", since=mended_at - 1, seconds=120) - mended_at
+def test_one_that_is_cut_off_from_the_broker_alone_works_on_by_what_heartbeats_say(yard: HostedYard) -> None:
+    """When Celery gives the dead connection up and the worker polls is Celery's own affair: a minute, or many."""
+    with yard.network.cut("gpu2", "broker"):
+        cut_at = now()
+        batch = yard.submit(marked("bells", ROWS, SLOW))
+        batch.ended(seconds=180)
+        assert holders(yard, batch.id) == set(GPUS)
     assert_each_row_once(batch, "bells", ROWS)
     assert types(yard.events(batch.id)).isdisjoint({"lease.expired", "lease.released"})
     assert "worker.offline" not in types([each for each in yard.events_of("gpu2") if each["at"] > cut_at])
-    assert gpu.worker.alive
+    assert yard.gpus["gpu2"].worker.alive
     run_through(yard, "bells-after")
