@@ -98,6 +98,11 @@ class Cluster:
             self._server.wait(START_SECONDS)
         shutil.rmtree(self._home, ignore_errors=True)
 
+    @property
+    def path(self) -> str:
+        """A PATH on which `pg_dump` and `pg_restore` are those of the server's version."""
+        return f"{self._programs}{os.pathsep}{os.environ['PATH']}"
+
     def processes(self) -> list[psutil.Process]:
         """The server and all that serve its clients."""
         assert self._server is not None

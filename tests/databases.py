@@ -73,25 +73,25 @@ class PostgresDatabases:
 
     def __init__(self, cluster: Cluster, templates: dict[object, str]) -> None:
         """Make databases in `cluster`; `templates` is the session's memory of what was built."""
-        self._cluster = cluster
+        self.cluster = cluster
         self._templates = templates
         self._given: list[str] = []
 
     def empty(self) -> str:
         """Give the URL of a new database without a table."""
-        self._given.append(self._cluster.create())
-        return self._cluster.url(self._given[-1])
+        self._given.append(self.cluster.create())
+        return self.cluster.url(self._given[-1])
 
     def copy_of(self, build: Callable[[str], None]) -> str:
         """Give the URL of a copy of what `build` made."""
         if build not in self._templates:
-            template = self._cluster.create()
-            build(self._cluster.url(template))
+            template = self.cluster.create()
+            build(self.cluster.url(template))
             self._templates[build] = template
-        self._given.append(self._cluster.create(self._templates[build]))
-        return self._cluster.url(self._given[-1])
+        self._given.append(self.cluster.create(self._templates[build]))
+        return self.cluster.url(self._given[-1])
 
     def close(self) -> None:
         """Drop every database given."""
         while self._given:
-            self._cluster.drop(self._given.pop())
+            self.cluster.drop(self._given.pop())

@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from app.client.control_plane import ControlPlane
-from app.client.errors import Refused
+from app.client.errors import NotKnown
 from app.db.store import DatabaseUnavailable
 from app.schemas.claims import FailureReport
 from tests.hands import Hands, do_control_work
@@ -40,7 +40,7 @@ def test_a_workers_call_has_one_id_in_its_error_and_in_the_control_planes_log(se
         )
         hands.plane.report_failure(report)
         unknown = ControlPlane(served_on_sqlite.url, served_on_sqlite.key("worker"), boot_id="other")
-        with closing(unknown), pytest.raises(Refused) as refused:
+        with closing(unknown), pytest.raises(NotKnown) as refused:
             unknown.report_failure(report.model_copy(update={"worker_id": "wrk_of-nobody"}))
         told = answered(lines, lambda found: found and found[-1]["request_id"] == refused.value.request_id)
     ends = next(line for line in lines if line["event"] == "lease_ended")

@@ -9,7 +9,7 @@ from app.control.agent import DELIVERY_THREADS, ControlAgent
 from app.control.place import Place
 from app.domain.webhooks import EVENT_TYPES
 from app.schemas.webhooks import NewWebhookEndpoint
-from app.services import webhooks
+from app.services import delivery_views, webhooks
 from app.services.context import Yard
 from app.sweeps.election import SWEEPS
 from tests.fakes.webhook_receiver import WebhookReceiver
@@ -51,5 +51,5 @@ def test_batches_are_finalized_while_every_webhook_hangs(yard: Yard) -> None:
 
 def _delivered(yard: Yard) -> int:
     endpoints = webhooks.listed(yard, USER).data
-    found = [each for endpoint in endpoints for each in webhooks.deliveries(yard, USER, endpoint.id).data]
+    found = [each for endpoint in endpoints for each in delivery_views.listed(yard, USER, endpoint.id).data]
     return sum(each.state == "delivered" for each in found)

@@ -23,7 +23,7 @@ Until = Callable[..., None]
 Notes = Callable[[], list[str]]
 
 # What is true of processes must be true of containers.
-notes, until, send = broker_room.notes, broker_room.until, facts.send
+notes, send = broker_room.notes, facts.send
 test_a_busy_worker_leaves_the_next_message_in_the_queue = facts.test_a_busy_worker_leaves_the_next_message_in_the_queue
 test_a_flushed_broker_costs_messages_and_nothing_else = facts.test_a_flushed_broker_costs_messages_and_nothing_else
 test_a_worker_outlives_a_broker_that_was_killed = facts.test_a_worker_outlives_a_broker_that_was_killed

@@ -87,8 +87,10 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres])])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     cluster: Cluster | None = request.getfixturevalue("postgres_cluster") if request.param == "postgres" else None
+    if cluster is not None:
+        monkeypatch.setenv("PATH", cluster.path)
     url = cluster.url(cluster.create()) if cluster is not None else None
     with Yard(tmp_path, database_url=url, timing=TIMING, shard_rows=16) as yard:
         yard.start()

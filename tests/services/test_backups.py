@@ -22,7 +22,7 @@ from app.schemas.segments import PartVerdict
 from app.services import backups, files, results
 from app.services.backups import BackupRefused, Made
 from app.services.context import Yard
-from tests.databases import Databases
+from tests.databases import Databases, PostgresDatabases
 from tests.migrated import migrate
 from tests.yards import (
     USER,
@@ -54,7 +54,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def yard(databases: Databases, data: Path) -> Iterator[Yard]:
+def yard(databases: Databases, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+    if isinstance(databases, PostgresDatabases):
+        monkeypatch.setenv("PATH", databases.cluster.path)
     with closing(Store(databases.copy_of(migrate))) as store:
         yield new_yard(store, data / "blobs")
 
