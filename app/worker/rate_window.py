@@ -69,8 +69,8 @@ class RateWindow:
         return None
 
     def _told(self, counted: float) -> Throughput:
-        enough = len(self._took) >= LEAST_TIMES
-        return Throughput(counted, self._in_flight / median(self._took) if enough and median(self._took) else None)
+        middle = median(self._took) if len(self._took) >= LEAST_TIMES else 0.0
+        return Throughput(counted, self._in_flight / middle if middle else None)
 
     def _slope(self) -> float:
         """Give rows a second as the slope of a line through all answers.
