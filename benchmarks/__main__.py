@@ -83,13 +83,15 @@ def run(asked: argparse.Namespace, report: Report, folder: Path) -> None:
             product.start()
             for name in wanted:
                 if name != OPERATIONS:
-                    report.add(MEASURES[name](product, plan, report))
+                    with report.timed(name):
+                        report.add(MEASURES[name](product, plan, report))
         if OPERATIONS in wanted:
-            report.add(operations(plan, report, folder / "postgres"))
+            with report.timed(OPERATIONS):
+                report.add(operations(plan, report, folder / "postgres"))
 
 
 def beside(product: Product, plan: Plan, report: Report) -> list[Finding]:
-    report.runs = side_by_side.side_by_side(product, rounds=plan.rounds, slow_rounds=plan.slow_rounds, rows=plan.rows)
+    report.runs = side_by_side.side_by_side(product, rounds=plan.rounds, rival_rounds=plan.rival_rounds, rows=plan.rows)
     return side_by_side.compare(report.runs)
 
 
@@ -125,7 +127,7 @@ def quick(product: Product, plan: Plan, report: Report) -> None:
     rows = plan.saturation_rows
     measures: tuple[Callable[[], list[Finding]], ...] = (
         lambda: saturation.saturation(product, rounds=1, rows=rows, shapes={"P1.64": saturation.MIDDLE}),
-        lambda: side_by_side.compare(side_by_side.side_by_side(product, rounds=1, slow_rounds=0, rows=plan.rows)),
+        lambda: side_by_side.compare(side_by_side.side_by_side(product, rounds=1, rival_rounds=0, rows=plan.rows)),
         lambda: saturation.auto(product, rounds=1, rows=rows, shapes={"P4.64": saturation.MIDDLE}),
         lambda: control_plane.validation(product, rounds=1, rows=plan.validation_rows),
     )

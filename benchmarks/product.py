@@ -23,6 +23,7 @@ __all__ = ["CELERY_COMMAND", "POLL_SECONDS", "Product"]
 LARGE = 10**10
 QUICK = Shape(slots=1, latency_ms=1)
 POLL_SECONDS = 0.02
+ASK_SECONDS = 0.25
 
 
 class Addressed(Protocol):
@@ -107,15 +108,23 @@ class Product(Yard):
             more={"batch": batch_id},
         )
 
-    def until_ended(self, batch_id: str, engines: list[Engine], rows: int, *, seconds: float = 7200) -> float:
-        """Wait for the end without asking the API while rows run: that would be work of ours in its account.
+    def until_ended(
+        self,
+        batch_id: str,
+        engines: list[Engine],
+        rows: int,
+        *,
+        seconds: float = 7200,
+        every: float = ASK_SECONDS,
+    ) -> float:
+        """Wait for the end without asking the API much while it works: that would be work of ours in its account.
 
-        Gives the moment (wall clock, by the event) at which the result files were there.
+        Gives the moment (wall clock, by the event) at which the result files were there, however seldom it is asked.
         """
         until_asked = time.monotonic() + 5
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            time.sleep(POLL_SECONDS)
+            time.sleep(every)
             if sum(engine.stats()["completed"] for engine in engines) < rows and time.monotonic() < until_asked:
                 continue
             until_asked = time.monotonic() + 5

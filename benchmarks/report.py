@@ -5,7 +5,8 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -31,6 +32,15 @@ class Report:
     runs: dict[str, list[Run]] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+    took: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, measure: str) -> Iterator[None]:
+        """Note the seconds of a measure: a bench that takes too long is not run."""
+        began = time.monotonic()
+        yield
+        self.took[measure] = round(time.monotonic() - began, 1)
+        print(f"{measure} took {self.took[measure]:g} s", flush=True)
 
     def add(self, findings: Sequence[Finding]) -> None:
         """Take findings, and say them."""
@@ -58,6 +68,7 @@ class Report:
             "commit": commit(),
             "machine": machine(),
             "seconds": round(time.monotonic() - self.began),
+            "took": self.took,
             "findings": [{"key": f.key, "value": f.value, "rounds": f.rounds} for f in self.findings],
             "runs": {name: [run.as_json() for run in runs] for name, runs in self.runs.items()},
             "notes": self.notes,

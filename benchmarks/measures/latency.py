@@ -41,7 +41,7 @@ def _first_row(product: Product, running: Engine, file_id: str) -> float:
     running.reset()
     began = time.time()
     batch_id = product.create(file_id)
-    product.until_ended(batch_id, [running], 1, seconds=60)
+    product.until_ended(batch_id, [running], 1, seconds=60, every=POLL_SECONDS)
     time.sleep(POLL_SECONDS)  # the worker has said that it is free again
     first: float = running.stats()["first_at"]
     return first - began

@@ -24,13 +24,13 @@ _CPU = ("aiohttp", "openai", "celery")
 Rounds = Mapping[str, Sequence[Run]]
 
 
-def side_by_side(product: Product, *, rounds: int, slow_rounds: int, rows: int) -> dict[str, list[Run]]:
-    """Run everybody in turn; rivals that are far behind need fewer rounds to show it."""
+def side_by_side(product: Product, *, rounds: int, rival_rounds: int, rows: int) -> dict[str, list[Run]]:
+    """Run everybody in turn; the rivals that are far behind need one round to show it, the nearest one is in each."""
     found: dict[str, list[Run]] = defaultdict(list)
-    fast = (rivals_run.AIOHTTP_64, rivals_run.AIOHTTP_72)
+    nearest = (rivals_run.AIOHTTP_72,)
     with engine(MIDDLE) as running, product.gpu_worker("beside", running, prompts=MIDDLE.slots * 9 // 8) as pid:
         for number in range(rounds):
-            clients: tuple[Rival, ...] = rivals_run.ALL if number < slow_rounds else fast
+            clients: tuple[Rival, ...] = rivals_run.ALL if number < rival_rounds else nearest
             for rival in clients:
                 found[rival.name].append(run_rival(rival, running, rows))
             ours = product.measure(OURS, {"worker": running}, {"worker": pid}, input_file(rows), rows)
