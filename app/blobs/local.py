@@ -52,9 +52,16 @@ class LocalBlobs:
                 raise
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        """Give a range of a blob at once."""
-        with _os_errors(key), self.open(key, start, end) as file:
-            return file.read()
+        """Give a range of a blob at once, by one read of the file where a stream would take many."""
+        with _os_errors(key), self._path(key).open("rb", buffering=0) as file:
+            length = os.fstat(file.fileno()).st_size
+            left = max(0, (length if end is None else min(end, length)) - start)
+            file.seek(start)
+            pieces = []
+            while left and (piece := file.read(left)):
+                pieces.append(piece)
+                left -= len(piece)
+            return b"".join(pieces)
 
     def size(self, key: str) -> int:
         """Count the bytes of a blob."""

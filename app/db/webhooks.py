@@ -4,12 +4,55 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, exists, func, or_
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, WebhookEndpoint
+from app.db.types import UtcMs
 from app.domain.jobs import ControlVerb, JobKind, JobState
+
+# Asked with every bell for control work, and built once: building one costs as much as running it.
+_BUSY = aliased(Job)
+_DUE = (
+    col(Job.kind) == JobKind.CONTROL,
+    col(Job.state) == JobState.QUEUED,
+    col(Job.verb) == ControlVerb.DELIVER,
+    or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= bindparam("now", type_=UtcMs)),
+)
+_DELIVERY_DUE = select(Job.id).where(*_DUE).limit(1)
+_TAKE_DELIVERY = (
+    select(Job)
+    .join(WebhookEndpoint, col(WebhookEndpoint.id) == col(Job.endpoint_id))
+    .where(
+        *_DUE,
+        # The first three name an index of few rows; the deliveries that an endpoint ever had are many.
+        ~exists().where(
+            col(_BUSY.kind) == JobKind.CONTROL,
+            col(_BUSY.state) == JobState.LEASED,
+            col(_BUSY.verb) == ControlVerb.DELIVER,
+            col(_BUSY.endpoint_id) == col(Job.endpoint_id),
+        ),
+    )
+    .order_by(
+        case(
+            (
+                and_(
+                    col(WebhookEndpoint.failed_at).is_not(None),
+                    or_(
+                        col(WebhookEndpoint.succeeded_at).is_(None),
+                        col(WebhookEndpoint.succeeded_at) < col(WebhookEndpoint.failed_at),
+                    ),
+                ),
+                1,
+            ),
+            else_=0,
+        ),
+        col(Job.id),
+    )
+    .limit(1)
+    .with_for_update(key_share=True, skip_locked=True, of=Job)
+)
 
 
 def find(session: Session, endpoint_id: str, *, org_id: str) -> WebhookEndpoint | None:
@@ -75,40 +118,17 @@ def listening(session: Session, org_id: str, event_type: str) -> Sequence[str]:
     return [endpoint_id for endpoint_id, wanted in session.exec(query).all() if event_type in wanted]
 
 
+def delivery_is_due(session: Session, now: datetime) -> bool:
+    """Tell whether a delivery is due, be its endpoint busy or not; reads only."""
+    return session.execute(_DELIVERY_DUE, {"now": now}).first() is not None
+
+
 def take_delivery(session: Session, now: datetime) -> Job | None:
     """Lock a delivery that is due: one at a time for each endpoint, and those that answer before those that do not.
 
     So an endpoint that lets every call wait holds up nobody but itself.
     """
-    busy = aliased(Job)
-    # The first three name an index of few rows; the deliveries that an endpoint ever had are many.
-    waits_its_turn = exists().where(
-        col(busy.kind) == JobKind.CONTROL,
-        col(busy.state) == JobState.LEASED,
-        col(busy.verb) == ControlVerb.DELIVER,
-        col(busy.endpoint_id) == col(Job.endpoint_id),
-    )
-    fails = and_(
-        col(WebhookEndpoint.failed_at).is_not(None),
-        or_(
-            col(WebhookEndpoint.succeeded_at).is_(None),
-            col(WebhookEndpoint.succeeded_at) < col(WebhookEndpoint.failed_at),
-        ),
-    )
-    query = (
-        select(Job)
-        .join(WebhookEndpoint, col(WebhookEndpoint.id) == col(Job.endpoint_id))
-        .where(
-            col(Job.kind) == JobKind.CONTROL,
-            col(Job.state) == JobState.QUEUED,
-            col(Job.verb) == ControlVerb.DELIVER,
-            or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= now),
-            ~waits_its_turn,
-        )
-        .order_by(case((fails, 1), else_=0), col(Job.id))
-        .limit(1)
-    )
-    return session.exec(query.with_for_update(key_share=True, skip_locked=True, of=Job)).first()
+    return session.exec(_TAKE_DELIVERY, params={"now": now}).first()
 
 
 def deliveries(

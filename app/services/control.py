@@ -92,7 +92,13 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
 
 
 def claim_delivery(yard: Yard, worker_id: str, request_id: str) -> ControlGrant | None:
-    """Lease a webhook's delivery that is due; None when there is none. It never takes the place of other work."""
+    """Lease a webhook's delivery that is due; None when there is none. It never takes the place of other work.
+
+    Most bells mean none, so it is looked for before anything is locked: a batch's own work is claimed at that moment.
+    """
+    with yard.store.read() as session:
+        if not webhooks_sql.delivery_is_due(session, yard.store.now(session)):
+            return None
     return _claim(yard, worker_id, request_id, webhooks_sql.take_delivery)
 
 

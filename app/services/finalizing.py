@@ -46,33 +46,42 @@ class _Files:
 
 
 class _Content:
-    """Lines on their way into one blob, written many at a time: one write a line costs as much as finding the lines."""
+    """Lines on their way into one blob, written many at a time: one write a line costs as much as finding the lines.
 
-    def __init__(self, key: str, writer: BlobWriter) -> None:
-        self._key = key
-        self._writer = writer
+    The blob begins with its first lines: most batches have no errors.
+    """
+
+    def __init__(self, yard: Yard, org_id: str, stack: ExitStack) -> None:
+        self._yard = yard
+        self._org_id = org_id
+        self._stack = stack
+        self._begun: tuple[str, BlobWriter] | None = None
         self._lines = 0
         self._held: list[bytes] = []
         self._held_bytes = 0
 
-    def add(self, line: bytes) -> None:
-        self._held += (line, b"\n")
-        self._held_bytes += len(line) + 1
-        self._lines += 1
+    def add(self, lines: list[bytes]) -> None:
+        self._held += lines
+        self._held_bytes += sum(map(len, lines))
+        self._lines += len(lines)
         if self._held_bytes >= PIECE_BYTES:
             self._write()
 
     def commit(self) -> _Written | None:
         if not self._lines:
             return None
-        self._write()
-        stored = self._writer.commit()
-        return _Written(self._key, stored.bytes, stored.sha256, self._lines)
+        key, writer = self._write()
+        stored = writer.commit()
+        return _Written(key, stored.bytes, stored.sha256, self._lines)
 
-    def _write(self) -> None:
-        self._writer.write(b"".join(self._held))
+    def _write(self) -> tuple[str, BlobWriter]:
+        if self._begun is None:
+            key = blobs.begin(self._yard, self._org_id)
+            self._begun = key, self._stack.enter_context(self._yard.blobs.writer(key))
+        self._begun[1].write(b"\n".join([*self._held, b""]))
         self._held.clear()
         self._held_bytes = 0
+        return self._begun
 
 
 def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
@@ -88,12 +97,10 @@ def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
 
 
 def _write(yard: Yard, batch: Batch) -> _Files:
-    output_key, error_key = blobs.begin(yard, batch.org_id), blobs.begin(yard, batch.org_id)
     with ExitStack() as stack:
-        output = _Content(output_key, stack.enter_context(yard.blobs.writer(output_key)))
-        error = _Content(error_key, stack.enter_context(yard.blobs.writer(error_key)))
-        for line in result_lines(yard, batch):
-            (output if line.completed else error).add(line.line)
+        output, error = _Content(yard, batch.org_id, stack), _Content(yard, batch.org_id, stack)
+        for found in result_lines(yard, batch):
+            (output if found.completed else error).add(found.lines)
         return _Files(output.commit(), error.commit())
 
 

@@ -3,8 +3,7 @@
 Memory is one shard's: its offsets, and its bytes while they are few.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from app.db import jobs as jobs_sql
@@ -23,8 +22,8 @@ from app.services.moves import outcome_of
 
 PAGE = 100
 CHUNK = 1024 * 1024
-KEEP_BYTES = 16 * 1024 * 1024
-"""Segments of a shard that are larger together are read row by row. Those that are not are there twice for a moment."""
+KEEP_BYTES = 8 * 1024 * 1024
+"""A shard whose segments are larger together is read row by row; one that is smaller is there thrice for a moment."""
 
 _NO_RESULT = RowError(RowErrorCode.INTERNAL_ERROR, "This request has no result.")
 _STOPPED = {
@@ -40,12 +39,11 @@ _STOPPED = {
 }
 
 
-class ResultLine(NamedTuple):
-    """One row's line of the output or the error file, without a newline."""
+class ResultLines(NamedTuple):
+    """Lines of the output file (`completed`) or of the error file, without newlines, in the order of that file."""
 
-    row: int
     completed: bool
-    line: bytes
+    lines: list[bytes]
 
 
 class _Place(NamedTuple):
@@ -57,8 +55,8 @@ class _Place(NamedTuple):
     completed: bool
 
 
-def result_lines(yard: Yard, batch: Batch) -> Iterator[ResultLine]:
-    """Give exactly one line a row, in input order, of a batch that has no work out any more (B-11)."""
+def result_lines(yard: Yard, batch: Batch) -> Iterator[ResultLines]:
+    """Give exactly one line a row, each file's in input order, of a batch that has no work out any more (B-11)."""
     with yard.store.read() as session:
         source = input_blob(session, batch.id)
     after = -1
@@ -67,7 +65,9 @@ def result_lines(yard: Yard, batch: Batch) -> Iterator[ResultLine]:
             jobs = jobs_sql.shards(session, batch.id, after=after, limit=PAGE)
             segments = segments_sql.of_jobs(session, [job.id or 0 for job in jobs])
         for job in jobs:
-            yield from _shard_lines(yard, batch, job, segments.get(job.id or 0, []), source)
+            own = segments.get(job.id or 0, [])
+            is_small = sum(segment.length for segment in own) <= KEEP_BYTES
+            yield from (_small_shard if is_small else _large_shard)(yard, batch, job, own, source)
         if len(jobs) < PAGE:
             return
         after = jobs[-1].number
@@ -83,30 +83,33 @@ def stored_lines(content: bytes) -> Iterator[tuple[int, bool, int, int]]:
         position = end + 1
 
 
-def _shard_lines(yard: Yard, batch: Batch, job: Job, segments: Sequence[Segment], source: str) -> Iterator[ResultLine]:
-    stored: Callable[[int], ResultLine | None]
-    if sum(segment.length for segment in segments) <= KEEP_BYTES:
-        lines = _all_lines(yard, segments)
-        rows, stored = RowSet.of(lines), lines.get
-    else:
-        places = _places(yard, segments)
-        rows, stored = RowSet.of(places), partial(_line_at, yard, segments, places)
-    missing = _missing_lines(yard, batch, job, source, rows)
-    for row in range(job.first_row, job.first_row + job.rows):
-        line = stored(row)
-        yield line if line is not None else next(missing)
-
-
-def _all_lines(yard: Yard, segments: Sequence[Segment]) -> dict[int, ResultLine]:
+def _small_shard(yard: Yard, batch: Batch, job: Job, segments: Sequence[Segment], source: str) -> Iterator[ResultLines]:
     """Read the lines of a shard at once. It is done for each row of a batch, between its last answer and its end."""
-    lines: dict[int, ResultLine] = {}
+    completed: dict[int, bytes] = {}
+    failed: dict[int, bytes] = {}
     for segment in segments:
         content = yard.blobs.read(segment.blob_key, segment.start, segment.start + segment.length)
         for stored in content.split(b"\n")[:-1]:
             number, flag, line = stored.split(b"\t", 2)
-            row = int(number)
-            lines[row] = ResultLine(row, flag == b"c", line)
-    return lines
+            (completed if flag == b"c" else failed)[int(number)] = line
+    if len(completed) + len(failed) < job.rows:
+        failed.update(_missing_lines(yard, batch, job, source, RowSet.of([*completed, *failed])))
+    for is_completed, lines in ((True, completed), (False, failed)):
+        if lines:
+            yield ResultLines(is_completed, [lines[row] for row in sorted(lines)])
+
+
+def _large_shard(yard: Yard, batch: Batch, job: Job, segments: Sequence[Segment], source: str) -> Iterator[ResultLines]:
+    """Read the lines of a shard one by one, from where they lie."""
+    places = _places(yard, segments)
+    missing = _missing_lines(yard, batch, job, source, RowSet.of(places))
+    for row in range(job.first_row, job.first_row + job.rows):
+        if (place := places.get(row)) is None:
+            yield ResultLines(completed=False, lines=[next(missing)[1]])
+        else:
+            segment = segments[place.segment]
+            line = yard.blobs.read(segment.blob_key, segment.start + place.start, segment.start + place.end)
+            yield ResultLines(place.completed, [line])
 
 
 def _places(yard: Yard, segments: Sequence[Segment]) -> dict[int, _Place]:
@@ -119,17 +122,8 @@ def _places(yard: Yard, segments: Sequence[Segment]) -> dict[int, _Place]:
     return places
 
 
-def _line_at(yard: Yard, segments: Sequence[Segment], places: Mapping[int, _Place], row: int) -> ResultLine | None:
-    place = places.get(row)
-    if place is None:
-        return None
-    segment = segments[place.segment]
-    line = yard.blobs.read(segment.blob_key, segment.start + place.start, segment.start + place.end)
-    return ResultLine(row, place.completed, line)
-
-
-def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet) -> Iterator[ResultLine]:
-    """Write the lines of a shard's rows that are not stored, from the ids in the input."""
+def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet) -> Iterator[tuple[int, bytes]]:
+    """Write the lines of a shard's rows that are not stored, from the ids in the input; each with its row's number."""
     if len(done) == job.rows:
         return
     reply = Reply(error=_reason(batch, job))
@@ -141,7 +135,7 @@ def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet
                 continue
             checked = check_line(line, endpoint=batch.endpoint)
             custom_id = checked.custom_id if isinstance(checked, CheckedLine) else None
-            yield ResultLine(row, completed=False, line=output_line(batch.id, row, custom_id, reply))
+            yield row, output_line(batch.id, row, custom_id, reply)
 
 
 def _reason(batch: Batch, job: Job) -> RowError:
