@@ -30,6 +30,8 @@ from app.worker.shard import Shard
 from app.worker.units import Unit
 
 AHEAD_SECONDS = 2.0
+LAST_SECONDS = 0.3
+"""Twice what a hand-in of two seconds' rows takes on a machine that is busy with running them."""
 LOOK_SECONDS = 0.5
 YOUNG_LOOK_SECONDS = 0.05
 RUNTIME_DOWN = "its runtime is down"
@@ -241,9 +243,14 @@ class Share:
         return max(self._kit.permits.limit, math.ceil(AHEAD_SECONDS * self._rate.per_second()))
 
     def _wait_until_started(self) -> None:
+        last = math.ceil(LAST_SECONDS * self._rate.per_second())
         while len(self._rows) or len(self._parked):
             self._make_way()
-            self._rows.wait_low(0, LOOK_SECONDS)
+            if last and len(self._rows) <= last:
+                # What is finished goes home while these run, or the last ones would wait for it to be on its way.
+                last = 0
+                self._settler.wake()
+            self._rows.wait_low(last, LOOK_SECONDS)
             self._parked.wait(LOOK_SECONDS)
 
     def _make_way(self) -> None:

@@ -166,7 +166,7 @@ def test_a_shard_that_ends_while_another_is_handed_in_waits_for_the_clock(
 ) -> None:
     """Else one hand-in would follow the other: there is always a shard that has ended meanwhile (PROTOCOL 5)."""
     plane.segment_seconds = 30.0
-    plane.give_batch(list(rows(20)), shard_rows=4)
+    plane.give_batch(list(rows(60)), shard_rows=4)
     answered = threading.Event()
     plane.next("results", Hang(answered))
     agent = start_agent(max_concurrent_prompts=8)
@@ -185,6 +185,20 @@ def test_a_shard_that_ends_while_another_is_handed_in_waits_for_the_clock(
     answered.set()
     plane.wait(lambda: "reported" in plane.states().values())
     plane.never(lambda: len(plane.called("results")) > 1)
+    runtime.let_all()
+    finish(plane)
+
+
+def test_what_is_finished_goes_home_before_the_last_rows_end(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    """Else the last rows would find a large hand-in on its way, and wait for it."""
+    plane.segment_seconds = 60.0
+    plane.give_batch(list(rows(40)), shard_rows=4)
+    start_agent(max_concurrent_prompts=8)
+    runtime.let(*range(28))
+    runtime.wait(lambda: set(range(28, 36)) <= set(runtime.running))
+    plane.wait(lambda: plane.called("results"))
     runtime.let_all()
     finish(plane)
 
