@@ -14,6 +14,7 @@ from app.api.http_wire import HttpWire
 from app.api.main import begin, close_listeners, create_app
 from app.services import beginnings, tokens
 from app.services.opening import open_yard
+from config.collector import spare_what_is_imported
 from config.errors import SettingsError
 from config.settings import ServerSettings
 
@@ -93,6 +94,7 @@ def serve(settings: ServerSettings) -> int:
         )
     )
     _take_all_the_files_there_are()
+    spare_what_is_imported()
     # uvicorn stops gently at either signal and then raises it again, for whoever had it before.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))

@@ -6,6 +6,7 @@ It looks for work by itself and ends with whoever holds the other end of its sta
 import sys
 
 from app.control.opening import open_agent
+from config.collector import spare_what_is_imported
 from config.logging import configure
 from config.settings import ServerSettings, load
 
@@ -15,6 +16,7 @@ def main() -> None:
     settings = load(ServerSettings)
     configure("control", level=settings.log_level, as_json=settings.log_json)
     agent = open_agent()
+    spare_what_is_imported()
     agent.start()
     sys.stdin.buffer.read()
     agent.stop()

@@ -6,6 +6,7 @@ from celery import bootsteps
 
 from app.control import current
 from app.control.opening import open_agent
+from config.collector import spare_what_is_imported
 
 
 class ControlStep(bootsteps.StartStopStep):
@@ -15,7 +16,9 @@ class ControlStep(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
         """Start the agent; a schema of another version ends the process with the command that mends it."""
-        current.install(open_agent()).start()
+        agent = current.install(open_agent())
+        spare_what_is_imported()
+        agent.start()
 
     def stop(self, parent: Any) -> None:  # noqa: ARG002 - Celery's signature
         """Stop it: what it did not finish goes to the next holder of the lease."""

@@ -10,6 +10,7 @@ from app.domain.workers import Transport
 from app.worker.agent import Agent
 from app.worker.process_signals import handle_signals
 from app.worker.watchdog import EXIT_SECONDS, watchdog
+from config.collector import spare_what_is_imported
 from config.errors import SettingsError
 from config.logging import configure
 from config.settings import WorkerSettings, load
@@ -25,6 +26,7 @@ def main() -> int:
     configure("worker", level=settings.log_level, as_json=settings.log_json)
     agent = Agent(settings, transport=Transport.HTTP, on_exit=lambda code: watchdog(EXIT_SECONDS, code), watch=watchdog)
     handle_signals(agent.on_signal)
+    spare_what_is_imported()
     agent.start()
     agent.join()
     return agent.exit_code

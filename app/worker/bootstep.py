@@ -7,6 +7,7 @@ from celery import bootsteps
 
 from app import celery_consumer
 from app.worker import control_commands, current, signals
+from config.collector import spare_what_is_imported
 
 COMMANDS = (control_commands.gpuyard_stop,)
 """Celery knows a remote command once its module was imported."""
@@ -22,6 +23,7 @@ class AgentStep(bootsteps.StartStopStep):
 
     def start(self, parent: Any) -> None:
         """Attach the agent."""
+        spare_what_is_imported()
         agent = current.agent()
         agent.attach(parent, signals.end_celery)
         celery_consumer.broker_away.connect(_tell(agent.broker_away), weak=False, dispatch_uid="gpuyard-away")
