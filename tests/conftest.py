@@ -1,5 +1,6 @@
 """What every test stands on: closed sockets, and databases of both kinds."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ LEFT_OUT = ("alerts", "docker", "hosts", "long", "page", "proxy", "vllm")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Say at the end where the time went, and do not spend it on what each test would do again."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has what it starts in the background ignore Ctrl-C, and so would each command that a test starts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Spent(keep=config.getoption("keep_seconds")))
     share_engines()
 

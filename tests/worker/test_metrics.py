@@ -87,8 +87,9 @@ def test_it_counts_rows_that_run_again_and_shows_an_open_breaker(
     runtime.let_all()
     start_agent(metrics_port=port)
     plane.give_batch(list(rows(4)))
-    found = until(page, lambda found: found.get("gpuyard_worker_runtime_state", state="open"))
-    assert sum(found.all("gpuyard_worker_row_retries_total").values()) >= 3
+    until(page, lambda found: found.get("gpuyard_worker_runtime_state", state="open"))
+    # The third refusal opens it; that its row is to run again is counted a moment later.
+    until(page, lambda found: sum(found.all("gpuyard_worker_row_retries_total").values()) >= 3)
     runtime.answers.clear()
     until(page, lambda found: found.get("gpuyard_worker_runtime_state", state="closed"))
 
