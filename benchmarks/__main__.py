@@ -106,17 +106,17 @@ def operations(plan: Plan, report: Report, folder: Path) -> list[Finding]:
 Measure = Callable[[Product, Plan, Report], list[Finding]]
 OPERATIONS = "operations"
 MEASURES: dict[str, Measure] = {
-    "ceiling": lambda _, plan, __: ceiling.ceiling(plan.slow_rounds, plan.rows),
+    "ceiling": lambda _, plan, __: ceiling.ceiling(1, plan.rows),
     "beside": beside,
     "saturation": lambda product, plan, _: saturation.saturation(
-        product, rounds=plan.slow_rounds, rows=plan.saturation_rows
+        product, rounds=plan.saturation_rounds, rows=plan.saturation_rows
     ),
-    "auto": lambda product, plan, _: saturation.auto(product, rounds=plan.auto_rounds, rows=plan.saturation_rows),
+    "auto": lambda product, plan, _: saturation.auto(product, rounds=plan.saturation_rounds, rows=plan.saturation_rows),
     "order": lambda product, plan, _: order.order(product, rounds=1, rows=plan.saturation_rows),
     "pools": lambda product, plan, _: pools.pools(product, plan.pool_rows),
     "latency": lambda product, plan, _: latency.latency(product, plan.latency_batches),
     "validation": lambda product, plan, _: control_plane.validation(
-        product, rounds=plan.slow_rounds, rows=plan.validation_rows
+        product, rounds=plan.validation_rounds, rows=plan.validation_rows
     ),
 }
 """By name, for `--only`; each on the one product on SQLite."""

@@ -9,11 +9,11 @@ class Plan:
 
     name: str
     rounds: int
-    slow_rounds: int  # of what needs no rival
+    validation_rounds: int
     rival_rounds: int  # of rivals that are far behind
     rows: int  # of the side-by-side runs
     saturation_rows: int
-    auto_rounds: int
+    saturation_rounds: int
     latency_batches: int
     operations_rows: int
     validation_rows: int

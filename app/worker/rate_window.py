@@ -23,16 +23,25 @@ class RateWindow:
         return self._settle > 0
 
     def open(
-        self, *, in_flight: int, rounds: int, least_rows: int, least_seconds: float, clearly: float = math.inf
+        self,
+        *,
+        in_flight: int,
+        rounds: int,
+        least_rows: int,
+        least_seconds: float,
+        clearly: float = math.inf,
+        clearly_less: float = 0.0,
+        clear_rows: int = 0,
     ) -> None:
         """Begin: `rounds` answers for each prompt in flight, so that it means the same at 2 ms and at 20 s a row.
 
         At least `least_rows`: a few say little about rows of different lengths. A rate that is `clearly` high enough
-        after one round needs no second.
+        after one round needs no second, and one below `clearly_less` needs no more than `clear_rows`.
         """
         settle = max(self._in_flight, in_flight)  # what is owed, or until added rows queue, too
         self._in_flight = in_flight
-        self._clearly = clearly
+        self._clearly, self._clearly_less = clearly, clearly_less
+        self._enough_for_less = max(in_flight * rounds, clear_rows)
         self._least_seconds = least_seconds
         self._round = max(in_flight, least_rows)
         self._wanted = in_flight * max(rounds, math.ceil(least_rows / in_flight))
@@ -66,6 +75,8 @@ class RateWindow:
             return self._told(self._slope())
         if self._rows >= self._round and self._rows / elapsed >= self._clearly:
             return self._told(self._rows / elapsed)
+        if self._rows >= self._enough_for_less and (slope := self._slope()) < self._clearly_less:
+            return self._told(slope)
         return None
 
     def _told(self, counted: float) -> Throughput:

@@ -31,6 +31,10 @@ PAYS_PROVEN = 1.75
 FALLS_TO = 0.7
 HOLDS = 0.88
 """The rate holds when 0.7 of the number brings so much of it. Both bound the queue at rest: half an engine-full."""
+HOLDS_ON = 0.93
+"""Less of it than this, and 0.7 of the number cannot hold it once more: each prompt less costs more than the last."""
+CLEARLY_LESS = 0.7
+"""Of the rate that less is to hold: it does not, and each further row of the trial costs a part of its time."""
 PROBES_WITH = 1.25
 PROBE_PAYS = 1.17
 PROBE_PAYS_A_LITTLE = 1.1
@@ -211,7 +215,11 @@ class AutoSize:
             # After a refusal nothing is known yet, and where so many wait less is enough, whatever was counted before.
             self._fall(self.size, found, fallback=self.size)
         elif found.counted >= HOLDS * self._base.counted:
-            self._fall(self.size, self._base, fallback=min(self._fallback, math.ceil(self.size * HEADROOM)))
+            enough = min(self._fallback, math.ceil(self.size * HEADROOM))
+            if found.counted < HOLDS_ON * self._base.counted:
+                self._rest_at(enough, self._base)
+            else:
+                self._fall(self.size, self._base, fallback=enough)
         elif found.growth_at_most(self._base) >= HOLDS and not self._looked_twice:
             self._looked_twice = True
             self._open_window()
@@ -305,5 +313,7 @@ class AutoSize:
             rounds=REST_ROUNDS if self._phase is Phase.REST or self._looked_twice else SEARCH_ROUNDS,
             least_seconds=REST_SECONDS if self._phase is Phase.REST else SEARCH_SECONDS,
             least_rows=CAREFUL_ROWS if self._careful else RISE_ROWS,
+            clearly_less=CLEARLY_LESS * self._base.counted if self._phase is Phase.FALL and self._base else 0.0,
+            clear_rows=RISE_ROWS,
             clearly=math.inf if self._careful else PAYS_CLEARLY * (self._base.counted if self._base else 0.0),
         )

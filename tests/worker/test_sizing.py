@@ -31,7 +31,8 @@ def test_it_fills_the_runtime_and_queues_at_most_one_engine_full_after_the_ramp(
 
 
 @pytest.mark.parametrize(
-    ("slots", "latency", "rows", "least"), [(64, 0.05, 40_000, 0.96), (256, 0.2, 40_000, 0.92), (8, 0.1, 4_000, 0.97)]
+    ("slots", "latency", "rows", "least"),
+    [(64, 0.05, 40_000, 0.96), (256, 0.2, 40_000, 0.92), (8, 0.1, 4_000, 0.97), (8, 0.1, 1_000, 0.96)],
 )
 def test_the_whole_run_is_fast_the_search_included(slots: int, latency: float, rows: int, least: float) -> None:
     """P4 of the targets, but for the time that a real worker needs."""
