@@ -93,6 +93,16 @@ def _use_file(_context: click.Context, _option: click.Parameter, value: str | No
     return value
 
 
+def _keep_flower_to_this_machine() -> None:
+    """Flower listens on every address unless it is told otherwise, and its pages ask nobody for a password.
+
+    Its own variables, its file and its command line go before these.
+    """
+    os.environ.setdefault("FLOWER_ADDRESS", "127.0.0.1")
+    os.environ.setdefault("FLOWER_READ_ONLY", "true")
+
+
+_keep_flower_to_this_machine()
 app = GpuCelery("gpuyard", from_settings=_from_settings, include=["tasks.gpu"])
 app.steps["worker"].add(AgentStep)
 app.user_options["worker"] |= {
