@@ -17,6 +17,8 @@ _SECRETS = (
     (re.compile(r"\bgk-[A-Za-z0-9_-]{4,}"), "gk-***"),
     (re.compile(r"(?i)\b(bearer\s+)[^\s\"',]+"), r"\1***"),
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@\"']*):[^\s/@\"']+@"), r"\1:***@"),
+    (re.compile(r"([?&](?:ssl)?password=)[^\s&;\"']+"), r"\1***"),
+    (re.compile(r"\bwhsec_[A-Za-z0-9+/]{8,}=*"), "whsec_***"),
 )
 
 LINE_CHARACTERS = 16_384
@@ -36,7 +38,7 @@ def stand_on_each_line(**fields: str) -> None:
 
 
 def redact(text: str) -> str:
-    """`text` without API keys, bearer tokens and passwords of URLs."""
+    """`text` without API keys, bearer tokens, passwords of URLs and secrets of webhooks."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 
 from config.broker_url import masked
 from config.fields import Common
+from config.logging import redact
 from config.settings import ROLES, Role
 from config.sources import PREFIX
 
@@ -64,7 +65,7 @@ def _text(name: str, value: Any) -> str:
         return masked(value.get_secret_value()) if name in URLS else "***"
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_plain(part)}" for key, part in value.items())
-    return "" if value is None else _plain(value)
+    return "" if value is None else redact(_plain(value))
 
 
 def _plain(value: Any) -> str:

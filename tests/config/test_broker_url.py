@@ -76,3 +76,20 @@ def test_only_plain_tcp_to_another_host_is_in_the_open(url: str, plain: bool) ->
 def test_a_password_is_masked() -> None:
     assert masked("redis://gpu:s3cret@broker:6379/0") == "redis://gpu:***@broker:6379/0"
     assert masked("redis://broker:6379/0") == "redis://broker:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:s3/cr#e?t@broker:6379/0", "redis://:***@broker:6379/0"),
+        ("redis://:s3@cret@broker/0", "redis://:***@broker/0"),
+        (
+            "sentinel://:s3;cret@one:26379;sentinel://:s3cret@two:26379",
+            "sentinel://:***@one:26379;sentinel://:***@two:26379",
+        ),
+        ("redis://broker/0?password=s3cret&db=1", "redis://broker/0?password=***&db=1"),
+        ("postgresql://yard@/yard?host=/run&sslpassword=s3cret", "postgresql://yard@/yard?host=/run&sslpassword=***"),
+    ],
+)
+def test_a_password_is_masked_wherever_it_stands_and_however_wrongly(url: str, shown: str) -> None:
+    assert masked(url) == shown

@@ -30,6 +30,8 @@ def logging_as_before() -> Iterator[None]:
         ("redis://:pa55@broker:6379/0 went away", "pa55"),
         ("postgresql+psycopg://gpuyard:pa55@db/gpuyard", "pa55"),
         ("{'Authorization': 'Bearer sk-runtime-key'}", "sk-runtime-key"),
+        ("redis://broker/0?db=1&password=pa55 went away", "pa55"),
+        ("signed with whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8"),
     ],
 )
 def test_a_secret_never_stands_in_a_line(line: str, secret: str) -> None:

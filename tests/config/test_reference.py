@@ -23,12 +23,19 @@ def test_a_shared_setting_names_all_its_roles() -> None:
 
 def test_no_secret_is_ever_shown() -> None:
     settings, origins = load_with_origins(
-        WorkerSettings, cli={"api_key": "gk-abc", "runtime_api_key": "sk-x", "broker_url": "redis://u:pw@127.0.0.1/0"}
+        WorkerSettings,
+        cli={
+            "api_key": "gk-abc",
+            "runtime_api_key": "sk-x",
+            "broker_url": "redis://u:pw@127.0.0.1/0",
+            "runtime_url": ("http://u:pw@10.0.0.1:8000", "http://10.0.0.2:8000"),
+        },
     )
     values = {name: value for name, value, _ in shown(settings, origins)}
 
     assert values["api_key"] == values["runtime_api_key"] == "***"
     assert values["broker_url"] == "redis://u:***@127.0.0.1/0"
+    assert values["runtime_url"] == "http://u:***@10.0.0.1:8000, http://10.0.0.2:8000"
 
 
 @pytest.mark.parametrize("role", ROLES.values())
