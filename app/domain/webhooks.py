@@ -27,6 +27,9 @@ HINT_LENGTH = 4
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 _NAT64 = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+_SPECIAL = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv6Network("3fff::/20"))
+"""Of no use on the public Internet by IANA's registry, and taken for a part of it by some versions of Python."""
 
 
 def event_type(state: BatchState) -> str | None:
@@ -108,8 +111,11 @@ def may_reach(address: Address, allowed: Sequence[Network]) -> bool:
 
 
 def _is_public(address: Address) -> bool:
-    local = isinstance(address, IPv6Address) and address.is_site_local
-    return address.is_global and not address.is_multicast and not local
+    # Of IPv6 what is allotted is named, not what is not: elsewhere lie forms of IPv4 addresses that a gateway of the
+    # operator's own may translate to private ones, such as 64:ff9b:1::/48 (RFC 8215).
+    allotted = isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST or address in _NAT64
+    special = any(address in network for network in _SPECIAL)
+    return allotted and address.is_global and not address.is_multicast and not special
 
 
 def _meant(address: Address) -> list[Address]:

@@ -89,6 +89,8 @@ def test_the_pauses_grow_to_four_hours_and_all_tries_take_three_days() -> None:
         ),
         *("255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1"),
         *("::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::", "2001:0:a00:1::"),
+        *("::10.0.0.1", "::ffff:0:a00:1", "64:ff9b:1::a00:1", "64:ff9b:1:fffe::a00:1", "3fff::1", "5f00::1"),
+        *("192.0.0.8", "192.88.99.1"),
     ],
 )
 def test_no_address_of_a_private_network_is_reached_however_it_is_written(address: str) -> None:
