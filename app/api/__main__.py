@@ -95,7 +95,7 @@ def _check(settings: ServerSettings) -> int:
 
     yard = open_yard(settings)
     try:
-        found = readiness.look(yard)
+        found = readiness.look(yard, for_anybody=False)
     finally:
         yard.store.close()
     print(json.dumps(asdict(found)))

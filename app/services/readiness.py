@@ -1,5 +1,6 @@
 """Is this process able to serve? Each part is asked, and says why not."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
 from app.services.context import Yard
 
+log = logging.getLogger(__name__)
 STAND_IN = "api-"
 """How the names of API processes begin, as runners of sweeps."""
 
@@ -36,16 +38,31 @@ def is_stand_in(runner: str) -> bool:
     return runner.startswith(STAND_IN)
 
 
-def look(yard: Yard) -> Readiness:
-    """Ask the database, its schema and the store of contents."""
+def look(yard: Yard, *, for_anybody: bool) -> Readiness:
+    """Ask the database, its schema and the store of contents.
+
+    `for_anybody`: who asks has shown no key, so a driver's own words, which name hosts and users, go to the log alone.
+    """
     found = Readiness()
-    found.parts["database"] = _try(lambda: _connect(yard))
-    found.parts["schema"] = _try(lambda: schema.check(yard.store))
-    found.parts["blobs"] = _try(lambda: _write_and_delete(yard))
+    attempt = _try_in_private if for_anybody else _try
+    found.parts["database"] = attempt(lambda: _connect(yard))
+    found.parts["schema"] = attempt(lambda: schema.check(yard.store))
+    found.parts["blobs"] = attempt(lambda: _write_and_delete(yard))
     if found.parts["schema"] == "ok":
         # Of another schema the table may not be there, which is no fault of the database.
-        found.parts["database"] = _try(lambda: _sweep_ages(yard, found))
+        found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))
     return found
+
+
+def _try_in_private(part: Callable[[], None]) -> str:
+    def told() -> None:
+        try:
+            part()
+        except DatabaseUnavailable as error:
+            log.warning("not ready: %s", error)
+            raise DatabaseUnavailable(str(error).partition(":")[0]) from error
+
+    return _try(told)
 
 
 def _try(part: Callable[[], None]) -> str:

@@ -130,7 +130,7 @@ def test_a_database_that_is_away_is_a_503_to_try_again(served: Served, caplog: p
     store = served.yard.store
 
     def away(*_: object) -> None:
-        raise DatabaseUnavailable("gone")
+        raise DatabaseUnavailable("it is gone: no route to db.internal, user gpuyard")
 
     original, store.read = store.read, away  # type: ignore[assignment, method-assign]
     try:
@@ -142,7 +142,8 @@ def test_a_database_that_is_away_is_a_503_to_try_again(served: Served, caplog: p
     assert (answer.status_code, error_of(answer)["code"]) == (503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0
     assert (ready.status_code, ready.json()["ready"]) == (503, False)
-    assert ready.json()["parts"]["database"] == "gone"
+    assert ready.json()["parts"]["database"] == "it is gone", "whoever has no key learns of no host"
+    assert "not ready: it is gone: no route to db.internal" in caplog.text
 
 
 def test_a_bug_of_ours_says_where_the_log_has_it(
