@@ -24,14 +24,14 @@ def run(verb: str, settings: ServerSettings, folder: Path | None, *, as_json: bo
     does = backups.make if verb == "backup" else backups.put_back
     try:
         made = does(yard, settings.data_dir, folder)
-    except (BackupRefused, DumpFailed, BlobError) as error:
+    except (BackupRefused, DumpFailed, BlobError, OSError) as error:
         print(f"gpuyard: {error}", file=sys.stderr)
         return 1
     finally:
         yard.store.close()
     print(json.dumps(asdict(made)) if as_json else _text(verb, made, folder))
-    if verb == "backup" and made.damaged:
-        print(f"gpuyard: {_damage(made)}", file=sys.stderr)
+    if made.damaged:
+        print(f"gpuyard: {_damage(verb, made, settings.data_dir)}", file=sys.stderr)
         return 1
     return 0
 
@@ -48,7 +48,10 @@ def _text(verb: str, made: Made, folder: Path) -> str:
     )
 
 
-def _damage(made: Made) -> str:
+def _damage(verb: str, made: Made, data_dir: Path) -> str:
     keys = ", ".join(made.damaged[:SHOWN])
-    more = f" and {len(made.damaged) - SHOWN} more" if len(made.damaged) > SHOWN else ""
-    return f"this installation has lost or damaged contents that are still needed, and so has the backup: {keys}{more}"
+    keys += f" and {len(made.damaged) - SHOWN} more" if len(made.damaged) > SHOWN else ""
+    if verb == "backup":
+        return f"this installation has lost or damaged contents that are still needed, and so has the backup: {keys}"
+    place = data_dir / "blobs" / "ab" / "cd" / "abcd…"
+    return f"the backup lacks contents that are still needed: {keys}. Where another copy has them, put them to {place}"

@@ -87,8 +87,13 @@ def new_key() -> str:
     return secrets.token_hex(16)
 
 
+def is_key(text: str) -> bool:
+    """Tell whether `text` is a blob's key."""
+    return _KEY.fullmatch(text) is not None
+
+
 def checked_key(key: str) -> str:
     """Give `key` back when it is one, so that no other string becomes part of a path. Raises ValueError."""
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise ValueError(f"not a blob's key: {key[:80]!r}")
     return key

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import URL, Connection, and_, exists, inspect, or_, select, text
+from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel, col
 
 from app.db.store import Store
@@ -24,7 +25,7 @@ _KEPT_WITH_IT = ("-wal", "-shm", "-journal")
 
 
 class DumpFailed(Exception):
-    """PostgreSQL's own programs could not do it; the message is theirs."""
+    """The database, or PostgreSQL's own programs, could not do it; the message is theirs."""
 
 
 class Content(NamedTuple):
@@ -47,8 +48,11 @@ def copy(store: Store, target: Path) -> Sequence[Content]:
     Nobody waits meanwhile. Raises DumpFailed.
     """
     if store.dialect == "sqlite":
-        with store.engine.connect() as connection:
-            connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
+        try:
+            with store.engine.connect() as connection:
+                connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
+        except OperationalError as error:
+            raise DumpFailed(f"the database was not copied to {target}: {error.orig}") from None
         with closing(Store(f"sqlite:///{target}")) as copied:
             found = _read_alone(copied)
     else:
@@ -58,6 +62,12 @@ def copy(store: Store, target: Path) -> Sequence[Content]:
             found = _contents(connection)
     _sync(target)
     return found
+
+
+def check_programs(store: Store) -> None:
+    """Raise DumpFailed where a copy could not be put back for want of a program: better before contents are copied."""
+    if store.dialect != "sqlite" and shutil.which("pg_restore") is None:
+        raise _missing("pg_restore")
 
 
 @contextmanager
@@ -87,11 +97,17 @@ def put_back(store: Store, source: Path) -> Iterator[Store]:
 
 
 def is_empty(store: Store) -> bool:
-    """Tell whether there is no table yet, and make no file by asking."""
+    """Tell whether there is no table yet, and make no file by asking. Raises app.db.store.DatabaseUnavailable."""
     if store.dialect == "sqlite" and not Path(store.engine.url.database or "").exists():
         return True
+    with store.read() as session:
+        return not inspect(session.connection()).get_table_names()
+
+
+def contents(store: Store) -> Sequence[Content]:
+    """Read which contents a database of this version knows of."""
     with store.engine.connect() as connection:
-        return not inspect(connection).get_table_names()
+        return _contents(connection)
 
 
 def jump(store: Store) -> None:
@@ -144,22 +160,26 @@ def _contents(connection: Connection) -> Sequence[Content]:
 
 def _postgres(url: URL, program: str, *arguments: str) -> None:
     """Run one of PostgreSQL's programs; the password goes by the environment, which nobody else sees."""
-    place = url.set(drivername="postgresql", password=None).render_as_string()
+    place = url.set(drivername="postgresql", password=None).difference_update_query(["password"])
     environment = dict(os.environ)
-    if url.password:
-        environment["PGPASSWORD"] = str(url.password)
+    if password := url.password or url.query.get("password"):
+        environment["PGPASSWORD"] = str(password)
     try:
         done = subprocess.run(  # noqa: S603 - no shell, and the program's name is ours
-            [program, f"--dbname={place}", "--no-password", *arguments],
+            [program, f"--dbname={place.render_as_string()}", "--no-password", *arguments],
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
     except FileNotFoundError:
-        raise DumpFailed(f"there is no {program} here: install PostgreSQL's client programs") from None
+        raise _missing(program) from None
     if done.returncode:
         raise DumpFailed(f"{program} failed ({done.returncode}): {done.stderr.strip()}")
+
+
+def _missing(program: str) -> DumpFailed:
+    return DumpFailed(f"there is no {program} here: install PostgreSQL's client programs")
 
 
 def _forget(database: Path) -> None:

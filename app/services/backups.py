@@ -4,16 +4,19 @@ The database first, then the contents: a content is there before a row says so a
 so each row of the copy finds its own. Back it goes the other way round.
 """
 
+import fcntl
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from app.blobs.local import LocalBlobs
-from app.blobs.store import BlobMissing, BlobStore
+from app.blobs.store import BlobMissing, BlobStore, is_key
 from app.db import backups as backups_sql
 from app.db import events, schema
 from app.db.backups import Content
@@ -24,6 +27,7 @@ KEY_FILES = ("webhooks.key", "keys.json")
 """Of the data folder: what webhook secrets are derived from, and the keys of `gpuyard up`."""
 MANIFEST = "backup.json"
 CHUNK = 1024 * 1024
+log = logging.getLogger(__name__)
 
 
 class BackupRefused(Exception):
@@ -32,7 +36,10 @@ class BackupRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a backup holds. `damaged` names contents that somebody needs and that are not what was written, or gone."""
+    """What a backup holds. `damaged` names contents that somebody needs and that are not what was written, or gone.
+
+    After a restore those are meant that are needed and were not put back, because the backup lacks them.
+    """
 
     made_at: str
     revision: str
@@ -51,6 +58,12 @@ def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     if backups_sql.is_empty(yard.store):
         raise BackupRefused("there is no gpuyard at these settings: name its data folder by --data, or its database")
     schema.check(yard.store)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _alone_in(folder):
+        return _make(yard, data_dir, folder)
+
+
+def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     _prepare(folder)
     name = backups_sql.file_name(yard.store)
     part = folder / f"{name}.part"
@@ -60,6 +73,7 @@ def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     known = backups_sql.copy(yard.store, part)
     part.chmod(0o600)
     copies = LocalBlobs(folder / "blobs")
+    copies.collect_leftovers(0)
     copied, damaged = _copy_contents(yard.blobs, copies, known)
     for key_file in KEY_FILES:
         _copy_private(data_dir / key_file, folder / key_file)
@@ -84,18 +98,29 @@ def put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
 
     Raises BackupRefused, app.db.backups.DumpFailed, app.db.schema.SchemaMismatch for one of a newer version.
     """
+    if not folder.is_dir():
+        raise BackupRefused(f"{folder} holds no whole backup: there is no such folder")
+    with _alone_in(folder):
+        return _put_back(yard, data_dir, folder)
+
+
+def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
     made = read(folder)
     schema.refuse_newer(made.revision)
     if made.database != yard.store.dialect:
         raise BackupRefused(
             f"this is a backup of {made.database}, and the settings name a {yard.store.dialect} database"
         )
+    backups_sql.check_programs(yard.store)
     if not backups_sql.is_empty(yard.store):
         raise BackupRefused("the database has tables: a backup goes into an empty one. Move it away first")
     if next(_keys(data_dir / "blobs"), None) is not None:
         raise BackupRefused(
             f"{data_dir / 'blobs'} has contents, which the backup may not know: move the folder away first"
         )
+    for name in KEY_FILES:
+        if _differ(folder / name, data_dir / name):
+            raise BackupRefused(f"{data_dir / name} is not the backup's, and would be lost: move the folder away first")
     saved = LocalBlobs(folder / "blobs")
     for key in _keys(folder / "blobs"):
         yard.blobs.put(key, _chunks(saved.open(key)))
@@ -103,7 +128,10 @@ def put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         _copy_private(folder / name, data_dir / name)
     with backups_sql.put_back(yard.store, folder / backups_sql.file_name(yard.store)) as store:
         settle(store, made_at=made.made_at)
-    return made
+        # An older version's database may have other columns, and is brought up first.
+        known = backups_sql.contents(store) if made.revision == schema.head() else ()
+    lost = tuple(each.key for each in known if each.needed and not _is_there(yard.blobs, each))
+    return replace(made, damaged=lost)
 
 
 def settle(store: Store, *, made_at: str | None = None) -> None:
@@ -132,8 +160,24 @@ def read(folder: Path) -> Made:
         raise BackupRefused(f"{folder} holds no whole backup: {error}") from None
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Be the only one at a backup: of two that write, one would drop what the other has just copied."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BackupRefused(f"another backup or restore is at {folder}: let it end first") from None
+    except OSError as error:
+        log.warning("%s cannot be locked (%s): start no second backup into it meanwhile", folder, error.strerror)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _prepare(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     manifest = folder / MANIFEST
     if any(folder.iterdir()):
         if not manifest.exists():
@@ -146,7 +190,7 @@ def _copy_contents(source: BlobStore, copies: LocalBlobs, known: Sequence[Conten
     """Copy what is not there yet; gives how many, and which of those that are needed are gone or are not themselves."""
     copied, damaged = 0, []
     for content in known:
-        if copies.exists(content.key) and copies.size(content.key) == content.bytes:
+        if _is_there(copies, content):
             continue
         try:
             stored = copies.put(content.key, _chunks(source.open(content.key)))
@@ -160,14 +204,22 @@ def _copy_contents(source: BlobStore, copies: LocalBlobs, known: Sequence[Conten
     return copied, damaged
 
 
+def _is_there(blobs: BlobStore, content: Content) -> bool:
+    return blobs.exists(content.key) and blobs.size(content.key) == content.bytes
+
+
+def _differ(source: Path, target: Path) -> bool:
+    return source.exists() and target.exists() and source.read_bytes() != target.read_bytes()
+
+
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     with file:
         yield from iter(lambda: file.read(CHUNK), b"")
 
 
 def _keys(blobs: Path) -> Iterator[str]:
-    """Name the contents in a folder of blobs (app.blobs.local)."""
-    return (path.name for path in blobs.glob("??/??/*"))
+    """Name the contents in a folder of blobs (app.blobs.local); what a copying program left there is none."""
+    return (path.name for path in blobs.glob("??/??/*") if is_key(path.name))
 
 
 def _copy_private(source: Path, target: Path) -> None:
