@@ -7,12 +7,13 @@ for the leases and jobs that tell webhook endpoints of it; those are left until 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, exists, update
+from sqlalchemy import ColumnElement, delete, exists, or_, update
+from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from app.db import exclusive
 from app.db.tables import Batch, Blob, File, Job, Lease, Segment
-from app.domain.jobs import ENDED, ControlVerb
+from app.domain.jobs import ENDED, ControlVerb, JobKind
 from app.domain.leases import LIVE
 from app.domain.retention import Kept
 
@@ -75,8 +76,22 @@ def delete_jobs(session: Session, batch_id: str, limit: int) -> int:
 
 
 def delete_told(session: Session, before: datetime, limit: int) -> int:
-    """Delete jobs that told webhook endpoints of an end, or gave up, before `before`; count them."""
-    return _delete(session, _some(session, limit, col(Job.endpoint_id).is_not(None), col(Job.ended_at) < before))
+    """Delete jobs that told webhook endpoints of an end, or gave up, before `before`; count them.
+
+    An earlier round stays for as long as a later one is known: the `webhook-id` of all of them is the first one's.
+    """
+    later = aliased(Job)
+    goes_on = exists().where(
+        col(later.batch_id) == col(Job.batch_id),
+        col(later.kind) == JobKind.CONTROL,
+        col(later.verb) == ControlVerb.DELIVER,
+        col(later.endpoint_id) == col(Job.endpoint_id),
+        col(later.id) > col(Job.id),
+        or_(col(later.ended_at).is_(None), col(later.ended_at) >= before),
+    )
+    return _delete(
+        session, _some(session, limit, col(Job.endpoint_id).is_not(None), col(Job.ended_at) < before, ~goes_on)
+    )
 
 
 def delete_batches(session: Session, before: datetime, limit: int) -> Sequence[Batch]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlmodel import func, select
 
+from app.db import webhooks as webhooks_sql
 from app.db.tables import Batch, Blob, Job, Lease, Segment
 from app.domain.errors import NotFound
 from app.domain.jobs import ControlVerb
@@ -320,9 +321,8 @@ def test_an_end_that_is_still_to_be_told_keeps_the_batch(yard: Yard) -> None:
     assert count(yard, Job) == count(yard, Batch) == 0
 
 
-def test_what_webhooks_were_told_goes_after_a_month(yard: Yard) -> None:
-    patient = replace(yard, limits=replace(yard.limits, job_retention_seconds=100 * DAY))
-    batch_id, _ = done(patient)
+def told(yard: Yard, batch_id: str, *, number: int = 0) -> None:
+    """A round of telling an endpoint of a batch's end, which has ended now."""
     with yard.store.begin() as session:
         at = yard.store.now(session)
         session.add(
@@ -331,14 +331,36 @@ def test_what_webhooks_were_told_goes_after_a_month(yard: Yard) -> None:
                 verb=ControlVerb.DELIVER,
                 batch_id=batch_id,
                 endpoint_id="whe_1",
+                number=number,
                 state="done",
                 created_at=at,
                 ended_at=at,
             )
         )
+
+
+def test_what_webhooks_were_told_goes_after_a_month(yard: Yard) -> None:
+    patient = replace(yard, limits=replace(yard.limits, job_retention_seconds=100 * DAY))
+    batch_id, _ = done(patient)
+    told(yard, batch_id)
     days(yard, 29)
     assert "told" not in sweep(patient)
     days(yard, 2)
     assert sweep(patient)["told"] == 1
     assert count(yard, Job, Job.endpoint_id.is_not(None)) == 0  # type: ignore[union-attr]
     assert count(yard, Job) > 0
+
+
+def test_a_round_that_gave_later_ones_their_id_stays_as_long_as_they_do(yard: Yard) -> None:
+    """Else a receiver would be told again under an id that it does not know."""
+    patient = replace(yard, limits=replace(yard.limits, job_retention_seconds=100 * DAY))
+    batch_id, _ = done(patient)
+    told(yard, batch_id, number=3)
+    days(yard, 20)
+    told(yard, batch_id, number=4)
+    days(yard, 20)
+    assert "told" not in sweep(patient)
+    with yard.store.read() as session:
+        assert webhooks_sql.number(session, "whe_1", batch_id) == 3
+    days(yard, 11)
+    assert sweep(patient)["told"] == 2
