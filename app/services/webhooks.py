@@ -1,5 +1,6 @@
 """Webhook endpoints of an org: made, changed, tried, deleted; their secrets are shown once (OPENAI_CONTRACT 1.11)."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -50,7 +51,7 @@ def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEnd
             org_id=caller.org_id,
             name=wanted.name,
             url=url,
-            event_types=list(dict.fromkeys(wanted.event_types)),
+            event_types=_once_each(wanted.event_types),
             secret_hint=webhooks.hint(secret),
             created_at=now,
             updated_at=now,
@@ -87,7 +88,8 @@ def update(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookEndpoint
     def work(session: Session) -> WebhookEndpointObject:
         endpoint = own(session, caller, endpoint_id, lock=True)
         now = yard.store.now(session)
-        asked = {"name": wanted.name, "url": url, "event_types": wanted.event_types}
+        types = None if wanted.event_types is None else _once_each(wanted.event_types)
+        asked = {"name": wanted.name, "url": url, "event_types": types}
         changed: dict[str, object] = {
             name: value for name, value in asked.items() if value is not None and value != getattr(endpoint, name)
         }
@@ -200,6 +202,10 @@ def own(session: Session, caller: Caller, endpoint_id: str, *, lock: bool = Fals
     if endpoint is None:
         raise NotFound(f"no webhook endpoint {endpoint_id!r}", code="webhook_endpoint_not_found", param="id")
     return endpoint
+
+
+def _once_each(event_types: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(event_types))
 
 
 def _checked(yard: Yard, url: str) -> str:

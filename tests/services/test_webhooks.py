@@ -300,6 +300,16 @@ def test_nothing_stored_gives_a_secret_away(yard: Yard, receiver: WebhookReceive
     assert made.signing_secret.removeprefix("whsec_")[:8] not in events
 
 
+def test_an_event_that_is_asked_for_twice_is_kept_once(yard: Yard, receiver: WebhookReceiver) -> None:
+    found = endpoint(yard, receiver.url, "batch.failed", "batch.expired", "batch.failed")
+    assert webhooks.retrieve(yard, USER, found).event_types == ["batch.failed", "batch.expired"]
+    twice = WebhookEndpointChanges(event_types=["batch.failed", "batch.failed"])
+    assert webhooks.update(yard, USER, found, twice).event_types == ["batch.failed"]
+    assert kinds(yard, found) == ["webhook.created", "webhook.changed"]
+    webhooks.update(yard, USER, found, twice)
+    assert kinds(yard, found) == ["webhook.created", "webhook.changed"], "nothing changed"
+
+
 def test_another_orgs_endpoint_is_not_there(yard: Yard, receiver: WebhookReceiver) -> None:
     found = endpoint(yard, receiver.url)
     stranger = Caller("org_2", None, "stranger", frozenset({"admin"}))
