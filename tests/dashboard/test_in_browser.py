@@ -87,6 +87,46 @@ def test_a_key_is_asked_for_and_kept_in_this_tab_only(browser: Browser, yard: Ya
     assert browser.all("#workers li") == []
 
 
+def test_signing_in_twice_at_once_leaves_nobody_asking_after_signing_out(browser: Browser, yard: Yard) -> None:
+    """As by pressing Enter twice. Pollers behind the page would go on without a key, and sign the next person out."""
+    browser.opened()
+    browser.one("#key").send_keys(yard.ready["api_key"])
+    browser.run("const form = document.getElementById('key-form'); form.requestSubmit(); form.requestSubmit();")
+    browser.until_reads("#workers", "gpu-box-1")
+    browser.one("#leave").click()
+    browser.run(
+        """
+        window.asked = 0;
+        window.fetch = () => { window.asked += 1; return Promise.reject(new Error("nobody is signed in")); };
+        document.dispatchEvent(new Event("visibilitychange"));  // whoever polls looks at once
+        """
+    )
+    assert browser.run("return window.asked") == 0
+    assert browser.text("#key-problem") == ""
+
+
+def test_signing_out_takes_along_all_that_the_key_let_be_seen(page: Browser, yard: Yard, tmp_path: Path) -> None:
+    page.until_reads("#pool", "lab")
+    batch = page.until_seen(send(page, tmp_path, "mine.jsonl", rows(400, user="latency_ms=1000")))
+    batch_id = str(batch.get_attribute("data-key"))
+    page.one(f"{card(batch_id)} [data-cancel]").click()
+    page.until_seen("#cancel-dialog")
+    page.run(
+        """
+        const fetched = window.fetch, later = (answer) => new Promise((go) => held.push(() => go(answer)));
+        window.held = [];
+        window.fetch = (...asked) => fetched(...asked).then(later);
+        """
+    )
+    until(lambda: page.run("return held.length") >= 3, "answers are on their way")
+    page.run("document.getElementById('leave').click(); held.forEach((go) => go());")
+    page.driver.execute_async_script("setTimeout(arguments[0], 300)")  # the browser has read them by then
+    assert page.run("return document.getElementById('cancel-dialog').open") is False
+    left = "return [...document.querySelectorAll('#yard ul li, #pool option, #news, #submit-says')]"
+    assert page.run(f"{left}.map((each) => each.textContent).join('')") == "the default pool"
+    yard.sdk.batches.cancel(batch_id)
+
+
 def test_a_file_is_sent_and_followed_and_its_results_are_saved(page: Browser, downloads: Path, tmp_path: Path) -> None:
     content = rows(30, user="latency_ms=300") + rows(6, user="status=400").replace(b"row-", b"bad-")
     batch = send(page, tmp_path, NAME, content)

@@ -32,7 +32,12 @@ def test_the_key_is_kept_in_the_session_and_sent_in_the_header_only() -> None:
     everything = "\n".join(SCRIPTS.values())
     assert re.findall(r"localStorage|document\.cookie|indexedDB", everything) == []
     uses = [line.strip() for line in everything.splitlines() if "key.get()" in line and "Bearer" not in line]
-    assert uses == ["if (key.get()) enter();", 'if (key.get()) tell(name, "");']
+    assert sorted(uses) == [
+        "const asked = key.get();",
+        'if (key.get() !== asked) throw new ApiError(0, "Signed out meanwhile.");',
+        "if (key.get()) enter();",
+        'if (key.get()) tell(name, "");',
+    ]
 
 
 def test_scripts_import_files_that_are_there_and_names_that_these_export() -> None:

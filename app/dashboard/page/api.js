@@ -16,7 +16,13 @@ export const key = {
   forget: () => sessionStorage.removeItem(STORED_AS),
 };
 
-export const get = async (path) => (await call("GET", path)).json();
+/** Read an object. What was asked for with a key that is forgotten by now is thrown away, whoever has signed in since. */
+export async function get(path) {
+  const asked = key.get();
+  const found = await (await call("GET", path)).json();
+  if (key.get() !== asked) throw new ApiError(0, "Signed out meanwhile.");
+  return found;
+}
 
 /** Read a list to its end, page after page. */
 export async function each(path) {

@@ -37,6 +37,7 @@ async function signIn(event) {
 }
 
 function enter() {
+  stop(); // whoever presses Enter twice comes here twice
   byId("key").value = "";
   byId("key-problem").textContent = "";
   byId("sign-in").hidden = true;
@@ -55,14 +56,23 @@ function enter() {
 /** Forget the key and all that it let us see. */
 function leave(why) {
   key.forget();
-  for (const poll of Object.values(polls)) poll.stop();
-  polls = {};
-  for (const section of Object.values(SECTIONS)) section.clear();
-  byId("connection").textContent = "";
+  stop();
+  for (const [name, section] of Object.entries(SECTIONS)) {
+    section.clear();
+    tell(name, "");
+  }
+  submit.clear();
+  byId("news").textContent = "";
+  byId("cancel-dialog").close();
   byId("yard").hidden = byId("leave").hidden = true;
   byId("sign-in").hidden = false;
   byId("key-problem").textContent = why;
   byId("key").focus();
+}
+
+function stop() {
+  for (const poll of Object.values(polls)) poll.stop();
+  polls = {};
 }
 
 function failed(name, error, wait) {

@@ -15,6 +15,17 @@ export async function look() {
     make: () => stamp("pool-card"),
     update: (card, pool) => update(card, pool, workers.filter((worker) => worker.pool === pool.name)),
   });
+  offer(pools);
+  return SECONDS;
+}
+
+export function clear() {
+  byId("pools").querySelector("[data-list]").replaceChildren();
+  offer([]);
+}
+
+/** Have a batch sent to one of these, or to whichever is the default. */
+function offer(pools) {
   show(byId("pool"), [{ name: "" }, ...pools], {
     keyOf: (pool) => pool.name,
     make: () => document.createElement("option"),
@@ -23,11 +34,6 @@ export async function look() {
       option.textContent = name || "the default pool";
     },
   });
-  return SECONDS;
-}
-
-export function clear() {
-  byId("pools").querySelector("[data-list]").replaceChildren();
 }
 
 function update(card, pool, workers) {

@@ -6,6 +6,7 @@ import { byId } from "./dom.js";
 const FIRST_BYTES = 64 * 1024;
 const MOST_BYTES = 64 * 1024 * 1024;
 const MAX_METADATA = 512;
+let visit = 0; // a number for each signing in
 
 export function begin(sent) {
   const form = byId("submit-form");
@@ -17,6 +18,15 @@ export function begin(sent) {
     button.disabled = false;
   });
   takeDrops(form.querySelector(".drop"));
+}
+
+/** Forget what was chosen and said. What is on its way becomes no batch of whoever signs in next, and says nothing. */
+export function clear() {
+  visit += 1;
+  byId("submit-form").reset();
+  byId("submit-form").querySelector("button").disabled = false;
+  byId("upload").hidden = true;
+  byId("submit-says").textContent = "";
 }
 
 /** A file that is dropped beside its place would replace the page, so the whole window is its place. */
@@ -37,34 +47,37 @@ function takeDrops(zone) {
 
 async function sendAll(files, sent) {
   const bar = byId("upload");
+  const ours = visit;
   const outcomes = [];
   bar.hidden = false;
   for (const file of files) {
     say([...outcomes, `Sending ${file.name}`]);
     bar.value = 0;
     try {
-      const batch = await send(file, (share) => { bar.value = share; });
+      const wanted = await describe(file);
+      const { id } = await upload(file, (share) => { bar.value = share; });
+      if (visit !== ours) return;
+      const batch = await post("v1/batches", { input_file_id: id, ...wanted });
       outcomes.push(`${file.name} is sent: ${batch.id}`);
       sent();
     } catch (error) {
       outcomes.push(`${file.name} is not sent. ${error.message}`);
     }
+    if (visit !== ours) return;
   }
   bar.hidden = true;
   byId("files").value = "";
   say(outcomes);
 }
 
-async function send(file, onProgress) {
-  const endpoint = await endpointOf(file);
-  const { id } = await upload(file, onProgress);
-  return post("v1/batches", {
-    input_file_id: id,
-    endpoint,
+/** What there is to say of a batch before its file is sent. */
+async function describe(file) {
+  return {
+    endpoint: await endpointOf(file),
     completion_window: byId("window").value,
     pool: byId("pool").value || null,
     metadata: { file_name: [...file.name.toWellFormed()].slice(0, MAX_METADATA).join("") },
-  });
+  };
 }
 
 /** The `url` of the first row; the server checks that all rows have it. */
