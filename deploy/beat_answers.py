@@ -8,6 +8,7 @@ import platform
 import sys
 
 from celery import Celery
+from kombu.exceptions import OperationalError
 
 SECONDS = 4
 
@@ -18,7 +19,7 @@ def main() -> int:
     node = f"celerybeat@{platform.node()}"
     try:
         answers = asking.control.ping(destination=[node], timeout=SECONDS)
-    except OSError as error:
+    except (OSError, OperationalError) as error:
         print(f"the broker: {error}")
         return 1
     if not answers:

@@ -9,7 +9,8 @@ from threading import Thread
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "deploy" / "healthy.py"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SCRIPT = DEPLOY / "healthy.py"
 PAGES = {
     "/readyz": (200, b"{}"),
     "/broken": (503, b"{}"),
@@ -50,6 +51,21 @@ def test_a_page_that_answers_is_health_and_one_that_does_not_is_none(url: str) -
     assert (code, "503" in said) == (1, True)
     code, said = check("http://127.0.0.1:9/metrics")
     assert (code, "refused" in said) == (1, True)
+
+
+@pytest.mark.long
+def test_beat_without_its_broker_is_one_line() -> None:
+    """Kombu tries for six seconds."""
+    done = subprocess.run(
+        [sys.executable, DEPLOY / "beat_answers.py"],
+        env={"PATH": "/usr/bin:/bin", "GPUYARD_BROKER_URL": "redis://127.0.0.1:1/0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("the broker: Error 111")
+    assert done.stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize(
