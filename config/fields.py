@@ -138,9 +138,16 @@ class SlotSettings(Common):
     """How many jobs of a class a worker takes at once (a pool may have its own; 0 = none)."""
 
     slots_batches: NonNegativeInt = Field(1, description="Batches a worker works on at once.")
-    slots_runs: NonNegativeInt = Field(4, description="Runs a worker executes at once.")
-    slots_agents: NonNegativeInt = Field(0, description="Agent sessions a worker holds at once.")
-    slots_evaluations: NonNegativeInt = Field(0, description="Evaluations a worker executes at once.")
+    # These three have no effect until their kinds of work are built; a file that names them is right already.
+    slots_runs: NonNegativeInt = Field(
+        4, description="Runs a worker executes at once. Not used yet: there are no runs."
+    )
+    slots_agents: NonNegativeInt = Field(
+        0, description="Agent sessions a worker holds at once. Not used yet: there are none."
+    )
+    slots_evaluations: NonNegativeInt = Field(
+        0, description="Evaluations a worker executes at once. Not used yet: there are none."
+    )
     max_invocations: NonNegativeInt = Field(
         100, description="Bound of a worker's jobs over all slot classes; 0 = no bound (C-09)."
     )

@@ -14,9 +14,9 @@ class PoolSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     batches: NonNegativeInt | None = Field(None, description="Batches at once on a worker.")
-    runs: NonNegativeInt | None = Field(None, description="Runs at once on a worker.")
-    agents: NonNegativeInt | None = Field(None, description="Agent sessions at once on a worker.")
-    evaluations: NonNegativeInt | None = Field(None, description="Evaluations at once on a worker.")
+    runs: NonNegativeInt | None = Field(None, description="Runs at once on a worker; not used yet.")
+    agents: NonNegativeInt | None = Field(None, description="Agent sessions at once on a worker; not used yet.")
+    evaluations: NonNegativeInt | None = Field(None, description="Evaluations at once on a worker; not used yet.")
     max_load: Annotated[float, Field(gt=0)] | None = Field(
         None, description="A worker whose 1-minute load per CPU is higher takes no job (PL-02, PL-03)."
     )

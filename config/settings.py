@@ -44,7 +44,6 @@ class ServerSettings(
     SweepSettings,
     BrokerSettings,
     PoolNameSettings,
-    SlotSettings,
     DataDirSettings,
     MetricsSettings,
     RetentionSettings,
