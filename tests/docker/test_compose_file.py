@@ -73,6 +73,26 @@ def test_ports_are_published_on_the_loopback_alone(everything: dict[str, Any]) -
     assert published == {"api": "127.0.0.1", "flower": "127.0.0.1"}
 
 
+def test_keys_cross_no_network_in_the_open_and_flower_asks_for_one(everything: dict[str, Any]) -> None:
+    assert everything["api"]["environment"]["GPUYARD_TLS"] == "proxy"
+    assert "--read_only" in everything["flower"]["command"]
+    assert everything["flower"]["environment"]["FLOWER_BASIC_AUTH"].startswith("admin:")
+
+
+def test_models_are_fetched_once_and_every_runtime_says_when_it_can_be_asked(everything: dict[str, Any]) -> None:
+    kept = {
+        name: {(volume["type"], volume["source"], volume["target"]) for volume in everything[name]["volumes"]}
+        for name in ("ollama", "vllm")
+    }
+    assert kept == {
+        "ollama": {("volume", "ollama", "/root/.ollama")},
+        "vllm": {("volume", "vllm", "/root/.cache/huggingface")},
+    }
+    images_with_their_own = {"api", "worker", "worker-gpu", "worker-ollama", "worker-vllm"}
+    without = {name for name, service in everything.items() if not service.get("healthcheck", {}).get("test")}
+    assert without == images_with_their_own | {"migrate"}
+
+
 def test_a_worker_has_longer_to_stop_than_its_drain_takes(everything: dict[str, Any]) -> None:
     workers = [service for name, service in everything.items() if name.startswith("worker")]
     assert len(workers) == 4

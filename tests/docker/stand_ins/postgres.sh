@@ -2,7 +2,6 @@
 # As the official image's: the first start makes the user and the database that the environment names.
 set -eu
 [ "$1" = postgres ] || exec "$@"
-export PGHOST=/tmp # of the socket, by which the database is made
 set -- "$@" -c unix_socket_directories=/tmp
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     password=$(mktemp)
