@@ -35,6 +35,11 @@ def _json(default: str) -> Any:
     return Field(default_factory=factory, sa_column=Column(JSON, nullable=False, server_default=default))
 
 
+def _only(condition: str) -> dict[str, Any]:
+    """Have an index hold the rows of which `condition` is true, on both databases."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}
+
+
 def _txid() -> Any:
     """Build the column that says which transaction wrote the row, for cursors (PROTOCOL 9); 0 on SQLite."""
     return Field(default=None, sa_column=Column(BigInteger, nullable=False, server_default=text("0")))
@@ -89,17 +94,9 @@ class Blob(SQLModel, table=True):
 
     __tablename__ = "blob"
     __table_args__ = (
+        Index("ix_blob_unput", "created_at", **_only("put_at IS NULL")),
         Index(
-            "ix_blob_unput",
-            "created_at",
-            sqlite_where=text("put_at IS NULL"),
-            postgresql_where=text("put_at IS NULL"),
-        ),
-        Index(
-            "ix_blob_unreferenced",
-            "unreferenced_at",
-            sqlite_where=text("unreferenced_at IS NOT NULL AND collected_at IS NULL"),
-            postgresql_where=text("unreferenced_at IS NOT NULL AND collected_at IS NULL"),
+            "ix_blob_unreferenced", "unreferenced_at", **_only("unreferenced_at IS NOT NULL AND collected_at IS NULL")
         ),
     )
 
@@ -145,27 +142,11 @@ class Batch(SQLModel, table=True):
         Index("ix_batch_order", "pool", "state", "rank", "expires_at", "seq"),
         Index("ix_batch_due", "state", "expires_at"),
         Index("ix_batch_create", "token_id", "args_digest"),
-        Index(
-            "ix_batch_idempotency",
-            "token_id",
-            "idempotency_key",
-            sqlite_where=text("idempotency_key IS NOT NULL"),
-            postgresql_where=text("idempotency_key IS NOT NULL"),
-        ),
+        Index("ix_batch_idempotency", "token_id", "idempotency_key", **_only("idempotency_key IS NOT NULL")),
         Index("ix_batch_kept", "kept", "ended_at"),
         # What a delete of a file looks up, as it must.
-        Index(
-            "ix_batch_output",
-            "output_file_id",
-            sqlite_where=text("output_file_id IS NOT NULL"),
-            postgresql_where=text("output_file_id IS NOT NULL"),
-        ),
-        Index(
-            "ix_batch_error",
-            "error_file_id",
-            sqlite_where=text("error_file_id IS NOT NULL"),
-            postgresql_where=text("error_file_id IS NOT NULL"),
-        ),
+        Index("ix_batch_output", "output_file_id", **_only("output_file_id IS NOT NULL")),
+        Index("ix_batch_error", "error_file_id", **_only("error_file_id IS NOT NULL")),
         _COUNTS_UP,
     )
 
@@ -242,25 +223,9 @@ class Job(SQLModel, table=True):
     __table_args__ = (
         Index("ix_job_claim", "batch_id", "kind", "state", "number"),
         Index("ix_job_control", "kind", "state", "verb", "not_before_at"),
-        Index(
-            "ix_job_endpoint",
-            "endpoint_id",
-            "id",
-            sqlite_where=text("endpoint_id IS NOT NULL"),
-            postgresql_where=text("endpoint_id IS NOT NULL"),
-        ),
-        Index(
-            "ix_job_cautious",
-            "batch_id",
-            sqlite_where=text("cautious_at IS NOT NULL"),
-            postgresql_where=text("cautious_at IS NOT NULL"),
-        ),
-        Index(
-            "ix_job_told",
-            "ended_at",
-            sqlite_where=text("endpoint_id IS NOT NULL AND ended_at IS NOT NULL"),
-            postgresql_where=text("endpoint_id IS NOT NULL AND ended_at IS NOT NULL"),
-        ),
+        Index("ix_job_endpoint", "endpoint_id", "id", **_only("endpoint_id IS NOT NULL")),
+        Index("ix_job_cautious", "batch_id", **_only("cautious_at IS NOT NULL")),
+        Index("ix_job_told", "ended_at", **_only("endpoint_id IS NOT NULL AND ended_at IS NOT NULL")),
         UniqueConstraint("batch_id", "kind", "verb", "number"),
         _COUNTS_UP,
     )
@@ -369,32 +334,10 @@ class Lease(SQLModel, table=True):
 
     __tablename__ = "lease"
     __table_args__ = (
-        Index(
-            "uq_lease_live",
-            "job_id",
-            unique=True,
-            sqlite_where=text("state IN ('held', 'stopping')"),
-            postgresql_where=text("state IN ('held', 'stopping')"),
-        ),
-        Index(
-            "ix_lease_worker",
-            "worker_id",
-            sqlite_where=text("state IN ('held', 'stopping')"),
-            postgresql_where=text("state IN ('held', 'stopping')"),
-        ),
-        Index(
-            "ix_lease_expiry",
-            "expires_at",
-            sqlite_where=text("state IN ('held', 'stopping')"),
-            postgresql_where=text("state IN ('held', 'stopping')"),
-        ),
-        Index(
-            "ix_lease_stopping",
-            "worker_id",
-            "batch_id",
-            sqlite_where=text("state = 'stopping'"),
-            postgresql_where=text("state = 'stopping'"),
-        ),
+        Index("uq_lease_live", "job_id", unique=True, **_only("state IN ('held', 'stopping')")),
+        Index("ix_lease_worker", "worker_id", **_only("state IN ('held', 'stopping')")),
+        Index("ix_lease_expiry", "expires_at", **_only("state IN ('held', 'stopping')")),
+        Index("ix_lease_stopping", "worker_id", "batch_id", **_only("state = 'stopping'")),
         Index("ix_lease_claim", "worker_id", "claim_request"),
         Index("ix_lease_batch", "batch_id"),
         _COUNTS_UP,
