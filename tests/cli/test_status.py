@@ -130,11 +130,6 @@ def test_on_a_terminal_it_is_live_until_ctrl_c_and_without_colour_when_asked(
     assert (b"\x1b[32m" in shown) is (not no_color)
 
 
-def test_the_shell_completes_commands(told: Commands) -> None:
-    asked = {"_GPUYARD_COMPLETE": "complete_bash", "COMP_WORDS": "gpuyard batch w", "COMP_CWORD": "2"}
-    assert told.run(**asked).out.split() == ["watch"]
-
-
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     if getattr(command, "invoke_without_command", False) or not hasattr(command, "commands"):
         yield words, command
