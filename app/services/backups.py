@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -64,6 +64,7 @@ def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
 
 
 def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
+    doubtful = _damaged_before(folder)
     _prepare(folder)
     name = backups_sql.file_name(yard.store)
     part = folder / f"{name}.part"
@@ -74,7 +75,7 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     part.chmod(0o600)
     copies = LocalBlobs(folder / "blobs")
     copies.collect_leftovers(0)
-    copied, damaged = _copy_contents(yard.blobs, copies, known)
+    copied, damaged = _copy_contents(yard.blobs, copies, known, doubtful)
     for key_file in KEY_FILES:
         _copy_private(data_dir / key_file, folder / key_file)
     part.replace(folder / name)
@@ -186,11 +187,21 @@ def _prepare(folder: Path) -> None:
     _write(manifest, '{"unfinished": true}\n')  # so that one that is cut off can be begun again
 
 
-def _copy_contents(source: BlobStore, copies: LocalBlobs, known: Sequence[Content]) -> tuple[int, list[str]]:
+def _damaged_before(folder: Path) -> Collection[str]:
+    """Name what was damaged the last time: its copy may have the right size, and it may have been mended since."""
+    try:
+        return read(folder).damaged
+    except BackupRefused:
+        return ()
+
+
+def _copy_contents(
+    source: BlobStore, copies: LocalBlobs, known: Sequence[Content], doubtful: Collection[str]
+) -> tuple[int, list[str]]:
     """Copy what is not there yet; gives how many, and which of those that are needed are gone or are not themselves."""
     copied, damaged = 0, []
     for content in known:
-        if _is_there(copies, content):
+        if content.key not in doubtful and _is_there(copies, content):
             continue
         try:
             stored = copies.put(content.key, _chunks(source.open(content.key)))

@@ -237,6 +237,19 @@ def test_a_content_that_is_needed_and_damaged_is_told(yard: Yard, data: Path, tm
 
 
 @ON_SQLITE
+def test_a_content_of_the_right_size_is_told_as_damaged_by_each_backup_until_it_is_mended(
+    yard: Yard, data: Path, tmp_path: Path
+) -> None:
+    key = files.content(yard, USER, input_file(yard, 1)).blob_key
+    good = yard.blobs.read(key)
+    yard.blobs.put(key, [b"x" * len(good)])
+    assert [saved(yard, data, tmp_path).damaged for _ in range(2)] == [(key,), (key,)]
+    yard.blobs.put(key, [good])
+    assert saved(yard, data, tmp_path).damaged == ()
+    assert LocalBlobs(tmp_path / "backup" / "blobs").read(key) == good
+
+
+@ON_SQLITE
 def test_what_the_backup_lacks_and_somebody_needs_is_told_when_it_is_put_back(
     yard: Yard, fresh: Yard, data: Path, tmp_path: Path
 ) -> None:
