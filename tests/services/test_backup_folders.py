@@ -1,0 +1,161 @@
+"""The folder of a backup, and where one is put back: what is refused, and told before anything is lost."""
+
+import fcntl
+import json
+import os
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy.engine import make_url
+
+from app.api import backing_up
+from app.blobs.local import LocalBlobs
+from app.db import backups as backups_sql
+from app.db import schema
+from app.db.store import Store
+from app.services import backups, files
+from app.services.backups import BackupRefused, Made
+from app.services.context import Yard
+from config.settings import ServerSettings
+from tests.databases import Databases
+from tests.migrated import migrate
+from tests.services import test_backups as room
+from tests.services.test_backups import ON_SQLITE, put_back, saved
+from tests.yards import USER, input_file, validated
+
+data, yard, fresh = room.data, room.yard, room.fresh
+
+
+@ON_SQLITE
+def test_what_others_left_among_the_contents_is_passed_over(
+    yard: Yard, fresh: Yard, data: Path, tmp_path: Path
+) -> None:
+    """As `rsync` does when it is killed."""
+    key = files.content(yard, USER, input_file(yard, 1)).blob_key
+    saved(yard, data, tmp_path)
+    (found,) = (tmp_path / "backup" / "blobs").glob("??/??/*")
+    stray = found.with_name(f".{key}.Xk3f9a")
+    stray.touch()
+    assert saved(yard, data, tmp_path).contents == 1
+    assert put_back(fresh, tmp_path).blobs.exists(key)
+    assert stray.exists(), "it is nobody's to delete"
+
+
+@ON_SQLITE
+def test_at_one_backup_there_is_one_at_a_time(yard: Yard, fresh: Yard, data: Path, tmp_path: Path) -> None:
+    """A cron line does not wait for the one before: it would drop contents that the other has just copied."""
+    saved(yard, data, tmp_path)
+    other = os.open(tmp_path / "backup", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        for begin in (lambda: saved(yard, data, tmp_path), lambda: put_back(fresh, tmp_path)):
+            with pytest.raises(BackupRefused, match="another backup"):
+                begin()
+    finally:
+        os.close(other)
+    put_back(fresh, tmp_path)
+
+
+@ON_SQLITE
+def test_where_there_is_nothing_nothing_is_backed_up_and_nothing_made(
+    sqlite_databases: Databases, yard: Yard, data: Path, tmp_path: Path
+) -> None:
+    with closing(Store(sqlite_databases.empty())) as nowhere:
+        with pytest.raises(BackupRefused, match="no gpuyard at these settings"):
+            backups.make(replace(yard, store=nowhere), data, tmp_path / "backup")
+        assert not Path(nowhere.engine.url.database or "").exists()
+    assert not (tmp_path / "backup").exists()
+
+
+@ON_SQLITE
+def test_nothing_that_is_there_is_overwritten(yard: Yard, fresh: Yard, data: Path, tmp_path: Path) -> None:
+    validated(yard)
+    folder = tmp_path / "backup"
+    with pytest.raises(BackupRefused, match="no whole backup"):
+        backups.put_back(fresh, tmp_path / "fresh", folder)
+    saved(yard, data, tmp_path)
+    with pytest.raises(BackupRefused, match="empty one"):
+        backups.put_back(yard, data, folder)
+    with pytest.raises(BackupRefused, match="move the folder away"):
+        backups.put_back(fresh, data, folder)
+    with pytest.raises(BackupRefused, match="neither empty nor a backup"):
+        backups.make(yard, data, data)
+    manifest = json.loads((folder / "backup.json").read_text())
+    (folder / "backup.json").write_text(json.dumps(manifest | {"revision": "9999"}))
+    with pytest.raises(schema.SchemaMismatch, match="newer gpuyard"):
+        backups.put_back(fresh, tmp_path / "fresh", folder)
+
+
+@ON_SQLITE
+def test_a_key_that_is_not_the_backups_is_not_overwritten(yard: Yard, fresh: Yard, data: Path, tmp_path: Path) -> None:
+    data.mkdir(exist_ok=True)
+    (data / "webhooks.key").write_bytes(b"k" * 32)
+    saved(yard, data, tmp_path)
+    (tmp_path / "fresh").mkdir()
+    (tmp_path / "fresh" / "webhooks.key").write_bytes(b"o" * 32)
+    with pytest.raises(BackupRefused, match="not the backup's"):
+        put_back(fresh, tmp_path)
+    assert (tmp_path / "fresh" / "webhooks.key").read_bytes() == b"o" * 32
+    assert backups_sql.is_empty(fresh.store)
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:s3cret@h/d", "postgresql+psycopg://u@/d?host=/run&password=s3cret"])
+def test_no_password_stands_in_the_arguments_of_postgresqls_programs(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody on the machine reads those."""
+    program = tmp_path / "pg_dump"
+    program.write_text('#!/bin/sh\necho "$*" >&2\necho "$PGPASSWORD" >&2\nexit 3\n')
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(backups_sql.DumpFailed) as told:
+        backups_sql._postgres(make_url(url), "pg_dump")
+    arguments, password = str(told.value).splitlines()
+    assert "s3cret" not in arguments
+    assert password == "s3cret"  # noqa: S105 - a test's
+
+
+@pytest.mark.parametrize("place", ["/dev/full/backup", "/proc/backup"])
+def test_a_place_that_takes_no_backup_is_told_in_one_line(
+    place: str, sqlite_databases: Databases, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ServerSettings(database_url=SecretStr(sqlite_databases.copy_of(migrate)), data_dir=data)
+    assert backing_up.run("backup", settings, Path(place), as_json=False) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_database_that_could_not_be_copied_says_so(sqlite_databases: Databases, tmp_path: Path) -> None:
+    with (
+        closing(Store(sqlite_databases.copy_of(migrate))) as store,
+        pytest.raises(backups_sql.DumpFailed, match="was not copied to"),
+    ):
+        backups_sql.copy(store, tmp_path / "no folder" / "gpuyard.db")
+
+
+@ON_SQLITE
+def test_a_backup_of_another_kind_of_database_is_refused(yard: Yard, data: Path, tmp_path: Path) -> None:
+    saved(yard, data, tmp_path)
+    folder = tmp_path / "backup"
+    manifest = json.loads((folder / "backup.json").read_text())
+    other = "sqlite" if yard.store.dialect == "postgresql" else "postgresql"
+    (folder / "backup.json").write_text(json.dumps(manifest | {"database": other}))
+    with pytest.raises(BackupRefused, match=f"backup of {other}"):
+        backups.put_back(yard, data, folder)
+
+
+@pytest.mark.parametrize("databases", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+def test_without_postgresqls_programs_nothing_is_put_back_halfway(
+    fresh: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents that lie there already would be in the way of the next try."""
+    folder = tmp_path / "backup"
+    LocalBlobs(folder / "blobs").put("ab" * 16, [b"a content"])
+    made = Made("2026-11-30T00:00:00+00:00", schema.head(), "postgresql", contents=1, bytes=9, copied=1)
+    (folder / "backup.json").write_text(json.dumps(asdict(made)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(backups_sql.DumpFailed, match="no pg_restore here"):
+        put_back(fresh, tmp_path)
+    assert not (tmp_path / "fresh").exists()
