@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 
+from app import durable
 from app.blobs.sections import Section
 from app.blobs.store import BlobMissing, BlobUnavailable, Stored, checked_key
 
@@ -132,7 +133,7 @@ class LocalBlobWriter:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._unfinished.replace(self._path)
             for folder in (self._path.parent, self._path.parent.parent, self._path.parent.parent.parent):
-                _sync_folder(folder)
+                durable.sync(folder)
         return Stored(self._bytes, self._digest.hexdigest())
 
     def abort(self) -> None:
@@ -151,14 +152,6 @@ class LocalBlobWriter:
     ) -> None:
         """Abort what was not committed."""
         self.abort()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

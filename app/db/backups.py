@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection, and_, exists, inspect, or_, select, text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import SQLModel, col
 
+from app import durable
 from app.db.store import Store
 from app.db.tables import Batch, Blob, File, Segment
 from app.domain.batches import ENDED
@@ -60,7 +61,7 @@ def copy(store: Store, target: Path) -> Sequence[Content]:
             snapshot = connection.scalar(text("SELECT pg_export_snapshot()"))
             _postgres(store.engine.url, "pg_dump", "--format=custom", f"--snapshot={snapshot}", f"--file={target}")
             found = _contents(connection)
-    _sync(target)
+    durable.sync(target)
     return found
 
 
@@ -89,11 +90,11 @@ def put_back(store: Store, source: Path) -> Iterator[Store]:
     part.chmod(0o600)
     with closing(Store(f"sqlite:///{part}")) as opened:
         yield opened
-    _sync(part)
+    durable.sync(part)
     store.close()
     _forget(final)
     part.replace(final)
-    _sync(final.parent)
+    durable.sync(final.parent)
 
 
 def is_empty(store: Store) -> bool:
@@ -185,11 +186,3 @@ def _missing(program: str) -> DumpFailed:
 def _forget(database: Path) -> None:
     for end in ("", *_KEPT_WITH_IT):
         database.with_name(database.name + end).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

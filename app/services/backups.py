@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from app import durable
 from app.blobs.local import LocalBlobs
 from app.blobs.store import BlobMissing, BlobStore, is_key
 from app.db import backups as backups_sql
@@ -88,7 +89,7 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
         copied=copied,
         damaged=tuple(damaged),
     )
-    _write(folder / MANIFEST, json.dumps(asdict(made), indent=2) + "\n")
+    durable.write(folder / MANIFEST, f"{json.dumps(asdict(made), indent=2)}\n".encode())
     for key in set(_keys(folder / "blobs")) - {content.key for content in known}:
         copies.delete(key)
     return made
@@ -184,7 +185,7 @@ def _prepare(folder: Path) -> None:
         if not manifest.exists():
             raise BackupRefused(f"{folder} is neither empty nor a backup of ours")
         return
-    _write(manifest, '{"unfinished": true}\n')  # so that one that is cut off can be begun again
+    durable.write(manifest, b'{"unfinished": true}\n')  # so that one that is cut off can be begun again
 
 
 def _damaged_before(folder: Path) -> Collection[str]:
@@ -241,12 +242,3 @@ def _copy_private(source: Path, target: Path) -> None:
             shutil.copyfileobj(read, write)
             write.flush()
             os.fsync(write.fileno())
-
-
-def _write(path: Path, content: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

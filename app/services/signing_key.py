@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from app import durable
+
 KEY_BYTES = 32
 
 
@@ -41,3 +43,4 @@ def _make(path: Path) -> None:
     with suppress(FileExistsError):
         path.hardlink_to(part)
     part.unlink()
+    durable.sync(path.parent)  # secrets that users keep are derived from it: it must not be gone after a power cut

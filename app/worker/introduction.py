@@ -9,12 +9,13 @@ from pathlib import Path
 
 import structlog
 
+from app import durable
 from app.client.errors import NameTaken
 from app.domain.workers import Phase, Transport
 from app.schemas.workers import Hello, HostSample, Welcome
 from app.worker import host
 from app.worker.runtimes import Runtimes
-from app.worker.state import StateDir, write_durably
+from app.worker.state import StateDir
 
 MOST_ON_A_MACHINE = 64
 log = structlog.get_logger("gpuyard.worker")
@@ -77,8 +78,8 @@ def introduce(who: Identity, choices: Iterator[str], say: Callable[[Identity], W
             taken = error
             continue
         try:
-            write_durably(state_path / "name", welcome.name.encode("ascii"))
-            write_durably(state_path / "worker_id", welcome.worker_id.encode("ascii"))
+            durable.write(state_path / "name", welcome.name.encode("ascii"))
+            durable.write(state_path / "worker_id", welcome.worker_id.encode("ascii"))
         except OSError as error:  # a full disk: it was taken in all the same, and set-up waits for room
             log.warning("name.not_kept", why=str(error))
         return welcome

@@ -15,11 +15,11 @@ from pathlib import Path
 import structlog
 from pydantic import ValidationError
 
+from app import durable
 from app.client.control_plane import ControlPlane
 from app.client.errors import NotKnown, Refused
 from app.schemas.claims import FailureReport
 from app.schemas.segments import HandInHeader
-from app.worker.state import write_durably
 
 LEAST_ROOM = 64 * 1024
 """A disk with less than this is full, however little the next hand-in needs."""
@@ -63,7 +63,7 @@ class Spool:
         with self._lock:
             path = self._directory / f"{next(self._names)}.{kind}"
         try:
-            write_durably(path, body)
+            durable.write(path, body)
         except OSError as error:
             self._lacking = max(self._lacking, len(body), LEAST_ROOM)
             self._note(_words(error))
@@ -75,7 +75,7 @@ class Spool:
         self._lacking = max(self._lacking, LEAST_ROOM)
         probe = self._directory / PROBE
         try:
-            write_durably(probe, bytes(self._lacking))
+            durable.write(probe, bytes(self._lacking))
             probe.unlink()
         except OSError as error:
             self._note(_words(error))

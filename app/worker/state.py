@@ -1,12 +1,13 @@
 """The worker's state directory: one process at a time, an identity that outlives it, the spool (PROTOCOL 3, R-29)."""
 
 import fcntl
-import os
 import secrets
 from pathlib import Path
 from typing import IO, Self
 
 from ulid import ULID
+
+from app import durable
 
 
 class StateDirBusy(Exception):
@@ -55,26 +56,5 @@ def _kept(path: Path) -> str:
     if path.exists() and (found := path.read_text(encoding="ascii").strip()):
         return found
     made = f"inst_{secrets.token_hex(16)}"
-    write_durably(path, made.encode())
+    durable.write(path, made.encode())
     return made
-
-
-def write_durably(path: Path, *pieces: bytes) -> None:
-    """Write a file, 0600, that is there whole or not at all, whatever happens to the machine."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # a half would take what room there is
-        raise
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -1,5 +1,6 @@
 """The key of webhook secrets: one file, whole, for its owner only."""
 
+import os
 import stat
 import threading
 from pathlib import Path
@@ -43,3 +44,18 @@ def test_a_key_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"short")
     with pytest.raises(OSError, match="no signing key"):
         signing_key.read_or_make(path)
+
+
+def test_its_name_is_on_the_disk_too_for_secrets_are_derived_from_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+
+    def fsync(descriptor: int) -> None:
+        place = Path(f"/proc/self/fd/{descriptor}").resolve()
+        if place.is_dir():
+            folders.append(place)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    signing_key.read_or_make(tmp_path / "webhooks.key")
+    assert folders == [tmp_path]
