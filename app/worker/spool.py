@@ -56,7 +56,7 @@ class Spool:
         self._sending = threading.Lock()
         for left in directory.glob(".*.tmp"):
             left.unlink()  # a write that never became a file
-        self._orphans = [Spooled(path, SpoolKind(path.suffix[1:])) for path in sorted(directory.glob("*.*"))]
+        self._orphans = [Spooled(path, SpoolKind(path.suffix[1:])) for path in self._files()]
 
     def write(self, kind: SpoolKind, body: bytes) -> Spooled:
         """Keep `body` until `remove`. Raises OSError when it cannot, which `error` then says."""
@@ -114,16 +114,20 @@ class Spool:
 
     def count(self) -> int:
         """Count what waits for an answer."""
-        return sum(1 for _ in self._directory.glob("*.*"))
+        return len(self._files())
 
     def ending_leases(self) -> list[int]:
         """The leases whose end lies in the spool (`Bye.spooled`)."""
         found: set[int] = set()
         with self._lock:
-            paths = sorted(self._directory.glob("*.*"))
+            paths = self._files()
         for path in paths:
             found.update(_ending(path))
         return sorted(found)
+
+    def _files(self) -> list[Path]:
+        """What was spooled, oldest first; other files have other suffixes (an NFS client's `.nfs…`, a core dump)."""
+        return sorted(path for kind in SpoolKind for path in self._directory.glob(f"*.{kind}"))
 
     def send_orphans(self, plane: ControlPlane, *, deadline_seconds: float) -> None:
         """Send all, oldest first. Raises TryLater or Dismissed; what was not answered stays.

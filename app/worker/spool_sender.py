@@ -1,7 +1,7 @@
 """Sends what ended shares left in the spool, once the control plane answers again."""
 
 from app.client.control_plane import ControlPlane
-from app.client.errors import TryLater
+from app.client.errors import Dismissed, TryLater
 from app.worker.loop import Loop
 from app.worker.spool import Spool
 
@@ -27,6 +27,6 @@ class SpoolSender(Loop):
             return idle
         try:
             self._spool.send_orphans(self._plane, deadline_seconds=0.0)
-        except TryLater:
+        except (TryLater, Dismissed):
             return RETRY_SECONDS
         return idle

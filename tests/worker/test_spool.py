@@ -11,6 +11,7 @@ from app.client.errors import Dismissed, TryLater
 from app.schemas.claims import FailureReport
 from app.schemas.segments import End, HandInHeader
 from app.worker.spool import Spool, SpoolKind
+from app.worker.spool_sender import RETRY_SECONDS, SpoolSender
 from tests.fakes.control_plane import Answer, FakeControlPlane, Lease, Lose, refusal
 
 
@@ -63,6 +64,16 @@ def test_a_dismissal_keeps_the_spool(tmp_path: Path, plane: FakeControlPlane, cl
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_dismissal_is_the_heartbeats_to_find_and_no_fault_of_the_sender(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
+) -> None:
+    Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(1))
+    spool = Spool(tmp_path)
+    plane.next("results", refusal(401))
+    assert SpoolSender(spool, client).turn() == RETRY_SECONDS
+    assert spool.has_orphans
+
+
 @pytest.mark.parametrize(
     "no", [Answer(400), refusal(403, "not_assigned"), refusal(409, "stale"), refusal(404, "no_worker")]
 )
@@ -81,6 +92,16 @@ def test_a_torn_write_of_a_dead_process_is_no_report(tmp_path: Path) -> None:
     (tmp_path / ".000-000.handin.tmp").write_bytes(b'{"worker_')
     assert not Spool(tmp_path).has_orphans
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [".nfs0000000000a1", ".DS_Store", "notes.txt", ".000-001.handin.tmp"])
+def test_what_a_file_system_or_a_person_puts_there_is_none_of_ours(tmp_path: Path, name: str) -> None:
+    spool = Spool(tmp_path)
+    item = spool.write(SpoolKind.HAND_IN, hand_in(1))
+    (tmp_path / name).write_bytes(b"{}")
+    assert (spool.count(), spool.ending_leases()) == (1, [1])
+    spool.remove(item)
+    assert not Spool(tmp_path).has_orphans
 
 
 def test_a_file_that_makes_no_sense_does_not_stop_the_others(
