@@ -12,6 +12,14 @@ _NOBODY_THERE = frozenset({None, 502, 503, 504})
 """No answer at all, or that of a proxy which got none. Any other failure is of this one call, whoever else is heard."""
 
 
+def pause(error: TryLater, longest: float) -> float:
+    """Say for how many seconds to leave the control plane alone after a call that was given up: as it asked for it.
+
+    `longest` at most. Who calls again at once would ask a server that said "in a minute" hundreds of times until then.
+    """
+    return min(max(error.retry_after or 0.0, FIRST_WAIT_SECONDS), longest)
+
+
 class Patience:
     """Of one call: made right before its first try, and asked after each that ended with TryLater.
 

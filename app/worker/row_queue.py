@@ -30,6 +30,7 @@ class RowQueue:
         self._lock = runtimes.lock
         self._filled = threading.Condition(self._lock)
         self._drained = threading.Condition(self._lock)
+        self._nudged = threading.Condition(self._lock)
         self._lines: dict[Route, Line] = {}
         self._pauses = Pauses()
         self._count = 0
@@ -87,22 +88,22 @@ class RowQueue:
                 line.add_first(unit)
 
     def wait_low(self, low: int, timeout: float) -> None:
-        """Wait until at most `low` rows are left, `nudge`, or `timeout` seconds."""
+        """Wait until at most `low` rows are left, a nudge, or `timeout` seconds."""
         with self._lock:
             self._low = low
             if self._count > low and not self._closed:
                 self._drained.wait(timeout)
 
     def pause(self, timeout: float) -> None:
-        """Wait for `nudge`, or `timeout` seconds."""
+        """Wait for a nudge or `timeout` seconds, whatever rows are started meanwhile."""
         with self._lock:
             if not self._closed:
-                self._drained.wait(timeout)
+                self._nudged.wait(timeout)
 
     def nudge(self) -> None:
-        """Wake who waits for the end of the rows."""
+        """Wake the share: it is to look again."""
         with self._lock:
-            self._drained.notify_all()
+            self._nudge()
 
     def hold(self, reason: str) -> None:
         """Start no row until each reason given was taken back."""
@@ -121,7 +122,7 @@ class RowQueue:
         with self._lock:
             self._bound = most
             self._ways.wake()  # others too: no row of a batch that is shut keeps them waiting
-            self._drained.notify_all()
+            self._nudge()
 
     @property
     def is_shut(self) -> bool:
@@ -133,7 +134,7 @@ class RowQueue:
         with self._lock:
             gone = sum(line.discard(doomed) for line in self._lines.values())
             self._count -= gone + self._pauses.discard(doomed)
-            self._drained.notify_all()
+            self._nudge()
             self._ways.wake()  # a runtime may have been kept free for one of them
 
     def stranded(self) -> list[Unit]:
@@ -156,7 +157,7 @@ class RowQueue:
             self._ways.remove(self)
             self._ways.wake()
             self._filled.notify_all()
-            self._drained.notify_all()
+            self._nudge()
 
     # --- lanes
 
@@ -288,6 +289,10 @@ class RowQueue:
             if found is not None and (best is None or found[0] < best[0]):
                 best, its_line = found, line
         return (its_line, best) if its_line is not None and best is not None else None
+
+    def _nudge(self) -> None:
+        self._drained.notify_all()
+        self._nudged.notify_all()
 
     def _line_of(self, unit: Unit) -> Line:
         return self._line(self._ways.route(unit.row))

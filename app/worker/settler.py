@@ -13,6 +13,7 @@ from collections.abc import Collection
 import structlog
 
 from app.client.errors import Dismissed, Refused, TryLater
+from app.client.patience import pause
 from app.schemas.claims import FailureReport, ReleaseRequest
 from app.schemas.segments import EndVerdict, HandInAnswer, PartVerdict, Progress
 from app.worker import handin
@@ -47,7 +48,7 @@ class Settler(Loop):
         self._lock = threading.Lock()
         self._shards: dict[int, Shard] = {}
         self._closing = False
-        self._give_up = False
+        self._giving_up = threading.Event()
         self._gave_up = False
         self._progress_at = time.monotonic()
         self._left_over = False
@@ -72,7 +73,7 @@ class Settler(Loop):
 
     def give_up(self) -> None:
         """Try what is left once; what nobody answers stays in the spool."""
-        self._give_up = True
+        self._giving_up.set()
         self._closing = True
         self.wake()
 
@@ -100,7 +101,7 @@ class Settler(Loop):
 
     def _gather(self) -> None:
         """Spool what is finished. One hand-in at a time; all of it when it is the last chance."""
-        self._gave_up = self._give_up
+        self._gave_up = self._giving_up.is_set()
         while self._gave_up or not self._outbox:
             if not self._gather_one():
                 return
@@ -148,12 +149,13 @@ class Settler(Loop):
         while True:
             try:
                 return self._kit.plane.hand_in(built.body, ends=bool(built.ends), deadline_seconds=TRY_SECONDS)
-            except TryLater:
+            except TryLater as error:
                 ours = {shard.lease_id for shard in self.shards() if shard.fate is not Fate.GONE}
-                if self._give_up or not ours & built.leases:
+                if self._giving_up.is_set() or not ours & built.leases:
                     self._orphan(item)
                     return None
                 self._gather_one()
+                self._giving_up.wait(pause(error, TRY_SECONDS))
             except Dismissed as error:
                 self._dismissed(error)
                 return None
@@ -168,7 +170,7 @@ class Settler(Loop):
                 return None
 
     def _dismissed(self, error: Dismissed) -> None:
-        self._give_up = True
+        self._giving_up.set()
         self._kit.on_dismissed(error)
 
     def _settle(self, built: handin.HandIn, answer: HandInAnswer, shards: dict[int, Shard]) -> None:
@@ -226,7 +228,7 @@ class Settler(Loop):
         try:
             answer = self._kit.plane.report_failure(report, deadline_seconds=TRY_SECONDS)
         except TryLater:
-            if self._give_up:
+            if self._giving_up.is_set():
                 self._orphan(item)
         except Dismissed as error:
             self._dismissed(error)

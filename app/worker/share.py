@@ -10,6 +10,7 @@ import threading
 import structlog
 
 from app.client.errors import Dismissed, Refused, TryLater
+from app.client.patience import pause
 from app.domain.rows import Row, RowErrorCode
 from app.schemas.claims import BatchBrief
 from app.worker import loader
@@ -34,6 +35,8 @@ LAST_SECONDS = 0.3
 """Twice what a hand-in of two seconds' rows takes on a machine that is busy with running them."""
 LOOK_SECONDS = 0.5
 YOUNG_LOOK_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 30.0
+"""So long a control plane that will not be asked for work is left alone at most; hand-ins go on."""
 RUNTIME_DOWN = "its runtime is down"
 MAX_WAITING = 4096
 """Rows that wait for a broken runtime do not count as work in hand, up to here."""
@@ -224,9 +227,10 @@ class Share:
                 continue
             try:
                 claimed = claim(self._kit, self.batch.id, started=True, want_rows=wanted - waiting)
-            except TryLater:
+            except TryLater as error:
                 if not self._settler.shards():
                     return
+                self._rows.pause(pause(error, LONGEST_PAUSE_SECONDS))
                 continue
             except Dismissed as error:
                 self._kit.on_dismissed(error)

@@ -86,3 +86,35 @@ def test_a_claim_is_not_tried_for_so_long_that_what_it_brings_is_over_at_once(
     plane.wait(lambda: len(plane.stored) == 4)
     assert agent.exit_code == 0
     assert runtime.cut == []
+
+
+ASKED_FOR_PEACE = [Answer(503, headers={"retry-after": "60"})] * 10_000
+FEW = 5
+"""Calls in half a second. Who does not wait makes hundreds."""
+
+
+def test_a_control_plane_that_asks_for_peace_is_not_sent_a_hand_in_again_and_again(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settler, "TRY_SECONDS", 1.0)
+    plane.next("results", *ASKED_FOR_PEACE)
+    plane.give_batch(list(rows(4)))
+    runtime.let_all()
+    start_agent()
+    plane.wait(lambda: plane.called("results"))
+    plane.never(lambda: len(plane.called("results")) > FEW)
+    come_back(plane)
+    plane.wait(lambda: plane.states() == {1: "reported"})
+
+
+def test_a_control_plane_that_asks_for_peace_is_not_asked_for_shards_again_and_again(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    """Not even while rows start: each may be the one after which a claim is due."""
+    plane.give_batch(list(rows(100)), shard_rows=16)
+    plane.next("claim", None, *ASKED_FOR_PEACE)
+    start_agent()
+    runtime.let(*range(8))
+    plane.wait(lambda: len(plane.called("claim")) > 1)
+    runtime.let(*range(8, 12))
+    plane.never(lambda: len(plane.called("claim")) > FEW)

@@ -70,6 +70,23 @@ def test_whoever_waits_for_few_rows_wakes_when_they_are_few() -> None:
     assert not waiter.is_alive()
 
 
+def test_a_pause_is_ended_by_a_nudge_and_by_no_row_that_starts() -> None:
+    queue = queue_of()
+    queue.put(unit(number) for number in range(10))
+    queue.wait_low(10, 0)  # from here on each row that starts is news for who waits for few
+    pausing = threading.Thread(target=queue.pause, args=(30,), daemon=True)
+    pausing.start()
+    while len(queue):
+        queue.take()
+        pausing.join(0.02)
+    assert pausing.is_alive()
+    for _ in range(100):
+        if pausing.is_alive():
+            queue.nudge()
+            pausing.join(0.1)
+    assert not pausing.is_alive()
+
+
 def test_discarded_rows_are_gone_and_the_rest_stays() -> None:
     queue = queue_of()
     queue.put(unit(number) for number in range(6))
