@@ -4,7 +4,6 @@ Each turn: hand in what is finished, report what failed, release what leaves. A 
 sent again and again, byte for byte, until a verdict comes or no lease of it is ours any more.
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -120,10 +119,10 @@ class Settler(Loop):
     def _deliver(self, built: handin.HandIn, item: Spooled | None) -> None:
         shards = {shard.lease_id: shard for shard in self.shards()}
         answer = self._sent(built, item)
-        self._backlog.subtract(built.line_bytes)
         if answer is not None:
             self._forget(item)
             self._settle(built, answer, shards)
+        self._backlog.subtract(built.line_bytes)  # last: what fails before is done again, and counts once
 
     def _spooled(self, kind: SpoolKind, body: bytes) -> Spooled | None:
         """Write to the spool; None when the disk is full: what is sent at once needs no spool."""
@@ -230,6 +229,7 @@ class Settler(Loop):
         except TryLater:
             if self._giving_up.is_set():
                 self._orphan(item)
+                self._reports[shard.lease_id] = None  # another turn may try again, and it is no longer ours
         except Dismissed as error:
             self._dismissed(error)
         except Refused as error:
@@ -290,5 +290,9 @@ class Settler(Loop):
             failed=failed,
             rows_per_second=round(self._rate.per_second(), 3),
         )
-        with contextlib.suppress(TryLater, Refused):
+        try:
             self._kit.plane.progress(progress)
+        except Dismissed as error:
+            self._dismissed(error)
+        except (TryLater, Refused):
+            """Nothing depends on it; the next one tells more."""

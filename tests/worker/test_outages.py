@@ -11,7 +11,7 @@ from app.schemas.segments import HandInHeader
 from app.worker import settler
 from app.worker.agent import Agent
 from tests.e2e.yard import until
-from tests.fakes.control_plane import Answer, FakeControlPlane, rows
+from tests.fakes.control_plane import Answer, FakeControlPlane, refusal, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
 StartAgent = Callable[..., Agent]
@@ -118,3 +118,36 @@ def test_a_control_plane_that_asks_for_peace_is_not_asked_for_shards_again_and_a
     plane.wait(lambda: len(plane.called("claim")) > 1)
     runtime.let(*range(8, 12))
     plane.never(lambda: len(plane.called("claim")) > FEW)
+
+
+def test_a_failure_that_nobody_answers_is_left_to_the_spool_once(
+    plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share that gives up in the middle of a call takes one more turn."""
+    agents: list[Agent] = []
+
+    def unanswered(_call: object) -> None:
+        for share in agents[0]._shares.all():
+            share.give_up()
+        raise ConnectionError("it has gone away")
+
+    monkeypatch.setattr(plane, "_report_failure", unanswered)
+    agents.append(start_agent())
+    plane.next("content", Answer(404))
+    plane.give_batch(list(rows(4)))
+    agents[0].ring()
+    plane.wait(lambda: len(plane.called("report-failure")) > 1)
+    assert agents[0]._shares.wait_none(30)
+    assert len(agents[0]._own.spool._orphans) == 1
+
+
+def test_a_dismissal_is_heard_with_the_progress_too(
+    plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settler, "PROGRESS_SECONDS", 0.0)
+    plane.timing |= {"renew_seconds": 60.0}
+    plane.next("progress", refusal(401))
+    plane.give_batch(list(rows(4)))
+    agent = start_agent(kill_after_seconds=1.0)
+    assert agent.join(30)
+    assert agent.exit_code == 1
