@@ -1,6 +1,7 @@
 """How many prompts may be in flight on this worker: a number that is set, or one that is found (R-17)."""
 
 import math
+import threading
 
 from app.domain.runtimes import RuntimeLoad
 from app.worker.clock import Clock
@@ -15,6 +16,7 @@ class PromptSize:
         self._permits = permits
         self._auto = AutoSize(clock) if fixed is None else None
         self._known_slots: int | None = None
+        self._setting = threading.Lock()
         permits.set_limit(fixed if fixed is not None else self._auto.size if self._auto else 1)
 
     @property
@@ -26,16 +28,17 @@ class PromptSize:
         """Take note of the slots that the live runtimes tell; the same again changes nothing at once."""
         if self._auto is None:
             return False
-        if known_slots == self._known_slots:
-            self._auto.look_again()
-            return False
-        self._known_slots = known_slots
-        self._permits.set_limit(self._auto.restart(known_slots))
+        with self._setting:
+            if known_slots == self._known_slots:
+                self._auto.look_again()
+                return False
+            self._known_slots = known_slots
+            self._permits.set_limit(self._auto.restart(known_slots))
         return True
 
     def row_done(self, began_at: float) -> bool:
         """Count a row that a runtime answered, begun at this time of the clock."""
-        return self._auto is not None and self._resized(self._auto.row_done(began_at))
+        return self._auto is not None and self._resized(self._auto, self._auto.row_done(began_at))
 
     @property
     def seconds_between_readings(self) -> float:
@@ -44,7 +47,7 @@ class PromptSize:
 
     def loaded(self, load: RuntimeLoad, in_flight: int) -> bool:
         """Take a reading of the runtimes' gauges."""
-        return self._auto is not None and self._resized(self._auto.loaded(load, in_flight))
+        return self._auto is not None and self._resized(self._auto, self._auto.loaded(load, in_flight))
 
     def refused(self) -> None:
         """A runtime would not take a row now."""
@@ -56,8 +59,9 @@ class PromptSize:
         if self._auto is not None:
             self._auto.starved()
 
-    def _resized(self, size: int | None) -> bool:
+    def _resized(self, auto: AutoSize, size: int | None) -> bool:
         if size is None:
             return False
-        self._permits.set_limit(size)
+        with self._setting:  # two threads may come with a size each: whoever is last sets the latest
+            self._permits.set_limit(auto.size)
         return True

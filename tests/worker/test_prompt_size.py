@@ -10,7 +10,7 @@ from app.domain.runtimes import RuntimeLoad
 from app.worker.load_watch import LoadWatch
 from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
-from app.worker.sizing import START
+from app.worker.sizing import START, start_size
 
 LONG_AGO = float("-inf")
 """When a row began that says nothing of how long rows take now."""
@@ -137,3 +137,33 @@ def test_runtimes_without_gauges_change_nothing(clock: Clock) -> None:
         watch.turn()
     assert permits.limit == START
     assert not resized.is_set()
+
+
+class Slow(Permits):
+    """Takes the first limit it is given only when another one was, or is kept waiting."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.reached = threading.Event()
+        self.other_set = threading.Event()
+
+    def set_limit(self, limit: int) -> None:
+        if limit == start_size(16):
+            self.reached.set()
+            self.other_set.wait(0.3)
+        super().set_limit(limit)
+        if limit == start_size(32):
+            self.other_set.set()
+
+
+def test_of_two_sizes_that_come_at_once_the_later_one_stays(clock: Clock) -> None:
+    permits = Slow()
+    size = PromptSize(permits, clock, fixed=None)
+    first = threading.Thread(target=size.runtimes_changed, args=(16,))
+    first.start()
+    assert permits.reached.wait(30)
+    second = threading.Thread(target=size.runtimes_changed, args=(32,))
+    second.start()
+    for thread in (first, second):
+        thread.join(30)
+    assert permits.limit == start_size(32)
