@@ -169,7 +169,8 @@ class Lane:
         try:
             self._canary.kept(unit.row.number, reply)
             self._rate.count()
-            self._kit.row_done(run.began_at)
+            if run.place is not None:  # what no runtime was asked says nothing of how much they take
+                self._kit.row_done(run.began_at)
         except Exception:  # the row is kept, and so are to be those that share its request
             log.exception("row.not_counted", row=unit.row.number)
 

@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 
 from app.domain.rows import Reply, Row, RowErrorCode
+from app.worker.agent import Agent
 from app.worker.breaker import FAILURES
 from app.worker.parameters import asking
 from app.worker.row_queue import RowQueue
 from app.worker.runtimes import DOWN_SECONDS, RuntimeGone, Runtimes
+from app.worker.sizing import READ_SECONDS
 from app.worker.units import Unit
 from executors.cancellation import CancelToken
+from tests.fakes.control_plane import FakeControlPlane
 from tests.worker.refusing import Refusing
 from tests.worker.units import ENDPOINT, ONE
 
@@ -133,3 +136,16 @@ def test_the_control_plane_is_told_and_told_again_when_it_changes() -> None:
     picky.refused = frozenset({"n", "logit_bias"})
     assert runtimes.probe()
     assert [info.unsupported for info in runtimes.infos()] == [{ENDPOINT: ["logit_bias", "n"]}]
+
+
+def test_rows_that_no_runtime_was_asked_say_nothing_of_how_many_at_once_one_takes(
+    plane: FakeControlPlane, start_agent: Callable[..., Agent]
+) -> None:
+    """They end as they begin: with thousands of them `auto` would find that any number pays."""
+    line = b'{"custom_id":"row-%d","method":"POST","url":"/v1/chat/completions","body":{"model":"fake","n":2}}'
+    plane.give_batch([line % number for number in range(40)], shard_rows=40)
+    plane.shards[0]["parameters"] = ["n"]
+    agent = start_agent([Refusing("n")], max_concurrent_prompts="auto")
+    plane.wait(lambda: plane.states() == {1: "reported"})
+    assert all(b"UNSUPPORTED_PARAMETER" in stored for stored in plane.stored.values())
+    assert agent._own.size.seconds_between_readings == READ_SECONDS
