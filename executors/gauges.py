@@ -23,7 +23,7 @@ _RUNNING = (
 _WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred", "tgi_queue_size")
 _SAMPLE = re.compile(
     rb"^(" + b"|".join(name.replace(":", "[:_]").encode() for name in (*_RUNNING, *_WAITING)) + rb")"
-    rb"(?:\{[^\n]*\})?[ \t]+([0-9][0-9.eE+]*)",
+    rb"(?:\{[^\n]*\})?[ \t]+([0-9]{1,18}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)(?=[ \t\r\n]|\Z)",
     re.MULTILINE,
 )
 _OF_RUNNING = frozenset(name.replace(":", "_") for name in _RUNNING)
