@@ -107,8 +107,11 @@ class PromptPool:
         elif rest is not None or not self._runner.start(following, self._ended):
             try:
                 self._threads.submit(self._go_on, following, rest)
-            except RuntimeError:  # closed: nobody wants the row any more
-                self._rows.done(following)
+            except RuntimeError:
+                if not self._closed:  # no thread can be started now; the row stands in line for the next one that can
+                    log.exception("lane.no_thread")
+                    return
+                self._rows.done(following)  # nobody wants the row any more
                 self._permits.release()
 
     def _after(self, run: Run) -> Run | None:
