@@ -18,10 +18,9 @@ class Plan:
     operations_rows: int
     validation_rows: int
     pool_rows: int  # a worker; whole shards, or the last one is what is measured
-    loose: bool = False
 
 
-QUICK = Plan("quick", 1, 0, 0, 4000, 8000, 1, 0, 0, 10_000, 0, loose=True)
+QUICK = Plan("quick", 1, 0, 0, 4000, 8000, 1, 0, 0, 10_000, 0)
 STANDARD = Plan("standard", 5, 3, 1, 8000, 16_000, 2, 200, 40_000, 50_000, 1536)
 FULL = Plan("full", 5, 5, 5, 8000, 40_000, 5, 200, 40_000, 50_000, 3072)
 TRIAL = Plan("trial", 1, 1, 1, 400, 800, 1, 5, 2000, 1000, 256)

@@ -1,7 +1,6 @@
 """One run of one client over one file, as all of them are measured."""
 
 from dataclasses import asdict, dataclass, field
-from statistics import median
 from typing import Any
 
 
@@ -36,8 +35,3 @@ class Run:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"share": self.share, "whole_share": self.whole_share}
-
-
-def mid(values: list[float]) -> float:
-    """The median."""
-    return median(values)

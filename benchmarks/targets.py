@@ -4,7 +4,10 @@
 that only a real regression misses. None: there is no such gate.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class Finding:
     key: str
     value: float
     rounds: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, key: str, rounds: Sequence[float]) -> Self:
+        """Tell the median of several rounds."""
+        return cls(key, median(rounds), tuple(rounds))
 
     @property
     def target(self) -> Target:

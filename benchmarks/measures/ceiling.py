@@ -6,7 +6,6 @@ import subprocess
 from benchmarks.engine_process import Engine, Shape, engine
 from benchmarks.places import LOAD
 from benchmarks.rivals_run import AIOHTTP_64, run_rival
-from benchmarks.runs import mid
 from benchmarks.targets import Finding
 
 AT_ONCE = Shape(slots=64, latency_ms=1, more=("--latency-ms", "0"))
@@ -20,7 +19,7 @@ def ceiling(rounds: int, rows: int) -> list[Finding]:
         for _ in range(rounds):
             python = run_rival(AIOHTTP_64, running, rows)
             ratios.append(bare_rate(running, rows * 10) / (python.rows / python.inside_seconds))
-    return [Finding("P0", mid(ratios), tuple(ratios))]
+    return [Finding.of("P0", ratios)]
 
 
 def bare_rate(running: Engine, requests: int) -> float:

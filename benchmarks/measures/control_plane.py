@@ -14,7 +14,7 @@ import psycopg
 from benchmarks.engine_process import Shape, engine
 from benchmarks.inputs import input_file
 from benchmarks.product import Product
-from benchmarks.runs import Run, mid
+from benchmarks.runs import Run
 from benchmarks.targets import Finding
 from tests.cluster import Cluster
 
@@ -131,7 +131,7 @@ def validation(product: Product, *, rounds: int, rows: int) -> list[Finding]:
         # Its end reads the input again and writes a line a row: work that the next round must not share a core with.
         product.moment(batch_id, "batch.cancelled")
         ratios.append(ours / _bare_pass(file))
-    return [Finding("P10.validation", mid(ratios), tuple(ratios))]
+    return [Finding.of("P10.validation", ratios)]
 
 
 def _bare_pass(file: Path) -> float:

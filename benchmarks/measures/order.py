@@ -3,7 +3,7 @@
 from benchmarks.engine_process import Engine, Shape, engine
 from benchmarks.inputs import input_file
 from benchmarks.product import Product
-from benchmarks.runs import Run, mid
+from benchmarks.runs import Run
 from benchmarks.targets import Finding
 
 EVERY = 1000
@@ -24,7 +24,7 @@ def order(product: Product, *, rounds: int, rows: int) -> list[Finding]:
         slow, slow_rate = _measured(product, STRAGGLING, f"straggling-{number}", rows)
         rates.append(slow_rate * SLOT_TIME / rate)
         memory.append(slow.peak_mib["worker"] / plain.peak_mib["worker"])
-    return [Finding("P5.rate", mid(rates), tuple(rates)), Finding("P5.memory", mid(memory), tuple(memory))]
+    return [Finding.of("P5.rate", rates), Finding.of("P5.memory", memory)]
 
 
 def _measured(product: Product, shape: Shape, name: str, rows: int) -> tuple[Run, float]:

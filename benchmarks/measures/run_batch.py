@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 from benchmarks.product import Product
-from benchmarks.runs import mid
 from benchmarks.targets import Finding
 from tests.vllm.engine import GENERATE, MODEL, QUIET, VllmServer, home, make_model
 
@@ -30,7 +29,7 @@ def run_batch(product: Product, folder: Path, *, rounds: int, rows: int) -> list
         alone = _run_batch(venv, model, folder, rows) - _run_batch(venv, model, folder, 1)
         ours = _gpuyard(product, venv, model, folder, rows, f"vllm-{number}")
         ratios.append(alone / ours)
-    return [Finding("P2.vllm", mid(ratios), tuple(ratios))]
+    return [Finding.of("P2.vllm", ratios)]
 
 
 def _file(folder: Path, rows: int) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from benchmarks.engine_process import Shape, engine
 from benchmarks.inputs import input_file
 from benchmarks.product import Product
-from benchmarks.runs import Run, mid
+from benchmarks.runs import Run
 from benchmarks.targets import Finding
 
 SMALL = Shape(8, 100)
@@ -33,7 +33,7 @@ def saturation(product: Product, *, rounds: int, rows: int, shapes: Shapes | Non
     found = []
     for key, shape in (shapes or {"P1.64": MIDDLE, "P1.256": LARGE}).items():
         shares = [run.share for run in told(product, shape, rounds=rounds, rows=rows)]
-        found.append(Finding(key, mid(shares), tuple(shares)))
+        found.append(Finding.of(key, shares))
     return found
 
 
@@ -54,5 +54,5 @@ def auto(product: Product, *, rounds: int, rows: int, shapes: Shapes | None = No
         runs = [untold(product, shape, number, own_rows) for number in range(rounds)]
         shares = [run.share for run, _ in runs]
         queues += [queue for _, queue in runs]
-        found.append(Finding(key, mid(shares), tuple(shares)))
+        found.append(Finding.of(key, shares))
     return [*found, Finding("P4.queue", max(queues), tuple(queues))]

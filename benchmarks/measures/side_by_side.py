@@ -9,7 +9,7 @@ from benchmarks.inputs import input_file
 from benchmarks.measures.saturation import MIDDLE
 from benchmarks.product import Product
 from benchmarks.rivals_run import Rival, run_rival
-from benchmarks.runs import Run, mid
+from benchmarks.runs import Run
 from benchmarks.targets import Finding
 
 OURS = "gpuyard"
@@ -46,8 +46,8 @@ def compare(rounds: Rounds) -> list[Finding]:
         if not pairs:
             continue
         speed = [ours.whole_share / theirs.whole_share for ours, theirs in pairs]
-        found.append(Finding(f"P2.{key}", mid(speed), tuple(speed)))
+        found.append(Finding.of(f"P2.{key}", speed))
         if key in _CPU:
             cpu = [ours.cpu_us("worker") / theirs.cpu_us("client") for ours, theirs in pairs]
-            found.append(Finding(f"P3.{key}", mid(cpu), tuple(cpu)))
+            found.append(Finding.of(f"P3.{key}", cpu))
     return found
