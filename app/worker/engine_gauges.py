@@ -8,6 +8,7 @@ from app.domain.runtimes import RuntimeLoad
 READINGS = 5
 """Only what all of them say counts: rows that end together look like an idle engine and a long queue for one step."""
 TWICE = 2
+"""At least so many readings show a backlog: one alone may fall between two steps of the engine."""
 HEADROOM = 1.125
 """In flight per row that the runtimes work on. The eighth keeps their queue from running dry between two answers."""
 LONG_QUEUE = 0.25
@@ -37,7 +38,7 @@ class EngineGauges:
 
     @property
     def backlog(self) -> bool:
-        """Twice in a row far more waited than has to, behind an engine at work: no more in flight can pay."""
+        """At each reading, twice at least, far more waited than has to: no more in flight can pay."""
         return len(self._readings) >= TWICE and all(_is_backlog(load) for load, _ in self._readings)
 
     @property
