@@ -13,7 +13,6 @@ from app.domain.webhooks import MAX_TRIES, Network
 from app.services.counters import Counters
 from app.services.pace import Pace
 
-SCOPES = ("read", "submit", "worker", "metrics", "admin")
 IMPLIED: Mapping[str, frozenset[str]] = {
     "read": frozenset({"read"}),
     "submit": frozenset({"read", "submit"}),

@@ -156,19 +156,12 @@ def _store_part(
     own = RowSet.span(job.first_row, job.rows)
     if len(checked.rows - own) or not done.isdisjoint(checked.rows):
         return PartVerdict.CONFLICT
-    usage = part.usage
     lease.unstarted = False
     if lease.running_row is not None and lease.running_row in checked.rows:
         lease.running_row = None  # it did its worker no harm
     session.add(lease)
     job.done_rows = str(done | checked.rows)
-    job.completed += part.completed
-    job.failed += part.failed
-    job.input_tokens += usage.input_tokens
-    job.cached_tokens += usage.cached_tokens
-    job.output_tokens += usage.output_tokens
-    job.reasoning_tokens += usage.reasoning_tokens
-    job.total_tokens += usage.total_tokens
+    _count(job, part)
     session.add(job)
     session.add(
         Segment(
@@ -188,6 +181,17 @@ def _store_part(
         )
     )
     return PartVerdict.STORED
+
+
+def _count(job: Job, part: Part) -> None:
+    usage = part.usage
+    job.completed += part.completed
+    job.failed += part.failed
+    job.input_tokens += usage.input_tokens
+    job.cached_tokens += usage.cached_tokens
+    job.output_tokens += usage.output_tokens
+    job.reasoning_tokens += usage.reasoning_tokens
+    job.total_tokens += usage.total_tokens
 
 
 def _end(

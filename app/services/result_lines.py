@@ -141,6 +141,4 @@ def _missing_lines(yard: Yard, batch: Batch, job: Job, source: str, done: RowSet
 def _reason(batch: Batch, job: Job) -> RowError:
     if job.state == JobState.FAILED and job.error_code:
         return RowError(RowErrorCode(job.error_code), job.error_message or "")
-    return _STOPPED.get(
-        outcome_of(batch) or Outcome.COMPLETED, RowError(RowErrorCode.INTERNAL_ERROR, "This request has no result.")
-    )
+    return _STOPPED.get(outcome_of(batch) or Outcome.COMPLETED, _NO_RESULT)

@@ -161,17 +161,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker = workers_sql.lock_by_name(session, caller.org_id, hello.name)
     now = yard.store.now(session)
     if worker is None:
-        worker = Worker(
-            id=f"wrk_{ULID()}",
-            org_id=caller.org_id,
-            name=hello.name,
-            install_id=hello.install_id,
-            boot_id=hello.boot_id,
-            pool=hello.pool,
-            created_at=now,
-            hello_at=now,
-            last_seen_at=now,
-        )
+        worker = _new(caller, hello, now)
     elif _held_by_another(worker, hello, yard, now):
         raise Conflict(
             f"a worker named {hello.name} is alive on {worker.hostname or 'another machine'}: "
@@ -199,6 +189,20 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     live = leases_sql.live_of_worker(session, worker.id)
     worker.holds = bool(live)
     return worker, now, live
+
+
+def _new(caller: Caller, hello: Hello, now: datetime) -> Worker:
+    return Worker(
+        id=f"wrk_{ULID()}",
+        org_id=caller.org_id,
+        name=hello.name,
+        install_id=hello.install_id,
+        boot_id=hello.boot_id,
+        pool=hello.pool,
+        created_at=now,
+        hello_at=now,
+        last_seen_at=now,
+    )
 
 
 def _held_by_another(worker: Worker, hello: Hello, yard: Yard, now: datetime) -> bool:

@@ -112,14 +112,7 @@ def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcom
         agent, own, settings, welcome, held, puller, clock, lambda: agent.phase is Phase.READY and words.are_current
     )
     shares = Shares(kit, gate, clock, on_ended=agent.share_ended)
-    polling = Polling(
-        own.plane.poll,
-        Backoff(settings.retry_min_seconds, settings.retry_max_seconds),
-        clock,
-        describe=agent.next_poll,
-        on_message=agent.heard,
-        on_dismissed=agent.dismissed,
-    )
+    polling = _polling(agent, own, settings, clock)
     drain = Drain(
         shares,
         drain_seconds=settings.drain_seconds,
@@ -153,6 +146,17 @@ def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcom
         polling,
     )
     return Parts(held, words, puller, shares, polling, drain, heartbeat, probes, sender, setting_up, loops)
+
+
+def _polling(agent: Told, own: Opened, settings: WorkerSettings, clock: Clock) -> Polling:
+    return Polling(
+        own.plane.poll,
+        Backoff(settings.retry_min_seconds, settings.retry_max_seconds),
+        clock,
+        describe=agent.next_poll,
+        on_message=agent.heard,
+        on_dismissed=agent.dismissed,
+    )
 
 
 def _needs(own: Opened) -> tuple[Callable[[], str | None], ...]:

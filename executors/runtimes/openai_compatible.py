@@ -140,14 +140,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
             request_id, tried_at = (first.request_id, first.began_at) if first else (new_request_id(), time.monotonic())
             tried, first = first, None
             try:
-                answer = (
-                    tried.answer()
-                    if tried
-                    else before()
-                    or self.client().post(
-                        path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled
-                    )
-                )
+                answer = tried.answer() if tried else before() or self._post(path, body, request_id, limit, cancelled)
             except Unreachable as error:
                 reply = unavailable(f"no connection to {error}", Blame.RUNTIME)
                 delay = retries.after_unreachable()
@@ -172,6 +165,9 @@ class OpenAICompatibleExecutor(BaseExecutor):
                     return reply
                 return replace(reply, blame=retries.blame, retry_after=retries.retry_after)
             cancelled.sleep(delay)
+
+    def _post(self, path: str, body: bytes, request_id: str, limit: TimeLimit, cancelled: CancelToken) -> Answer:
+        return self.client().post(path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled)
 
     def _is_busy(self) -> bool:
         now = time.monotonic()

@@ -13,7 +13,6 @@ from tests.e2e.rows import counts, custom_ids
 from tests.e2e.submitted import Submitted
 
 BATCH_SECONDS = 400
-DRAINED = {"worker", "api", "control", "beat", "redis", "postgres"}
 
 
 @pytest.fixture(scope="module")

