@@ -33,14 +33,14 @@ def test_a_row_that_hangs_once_its_model_is_loaded_still_times_out(ollama: Start
     reply = run(server.executor, chat_row("{{hang}}"), timeout=0.5)
     assert reply.error is not None
     assert reply.error.code is RowErrorCode.REQUEST_TIMEOUT
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 20
 
 
 def test_a_load_has_a_bound_of_its_own_and_is_not_the_rows_fault(ollama: Start) -> None:
     server = ollama("--load-ms", 60_000, model_load_seconds=0.4)
     start = time.monotonic()
     reply = run(server.executor, chat_row(), timeout=30)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     assert reply.error is not None
     assert (reply.error.code, reply.blame) == (RowErrorCode.RUNTIME_UNAVAILABLE, Blame.RUNTIME)
     assert "not loaded within 0.4 s" in reply.error.message

@@ -75,7 +75,7 @@ def test_a_cancel_closes_the_connection(ollama: Start) -> None:
     start = time.monotonic()
     with pytest.raises(RowCancelled):
         pull(server, "stalls", token)
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 20
     timer.join()
     server.process.wait_for(lambda stats: stats["aborted"] == 1)
 

@@ -63,7 +63,7 @@ def test_a_runtime_that_hangs_is_dead_within_the_bound(runtime_server: Callable[
     os.kill(runtime.process.pid, signal.SIGSTOP)
     start = time.monotonic()
     facts = executor.probe()
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 10
     assert (facts.alive, facts.reason, facts.models) == (False, "the answer was not complete in time", models)
     executor.close()
 

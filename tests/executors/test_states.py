@@ -186,7 +186,7 @@ def test_a_server_whose_threads_are_all_taken_by_rows_is_busy_not_dead(runtime_s
         for row in rows:
             row.result(10)
     assert facts == before
-    assert seconds < 1
+    assert seconds < 10
     runtime.wait_for(lambda stats: stats["in_flight"] == 0)
     assert executor.probe() == before
 

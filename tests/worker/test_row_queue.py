@@ -127,12 +127,12 @@ class TestGroups:
         def seconds(count: int) -> float:
             queue = queue_of(Grouping())
             queue.put(unit(number, options=number) for number in range(count))
-            start = time.perf_counter()
+            start = time.thread_time()  # which no stall of the machine counts into
             for _ in range(200):
                 run = queue.take()
                 assert run is not None
                 queue.done(run)
-            return time.perf_counter() - start
+            return time.thread_time() - start
 
         few = min(seconds(400) for _ in range(3))
         assert seconds(40_000) < 10 * few + 0.05
