@@ -3,7 +3,7 @@
 Each process has a registry of its own, and no figure is a global of a library.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
@@ -13,6 +13,9 @@ from prometheus_client.process_collector import ProcessCollector
 from app.domain.metrics import Kind, Metric
 from app.domain.rows import Usage
 
+Family = GaugeMetricFamily | CounterMetricFamily
+Labels = tuple[str, ...]
+"""The values of a metric's labels, in their order."""
 _log = structlog.get_logger("gpuyard.metrics")
 # The library would show beside each counter when it was made: half of the page, which Prometheus does not read.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
@@ -60,11 +63,21 @@ class RowCounters:
             self._tokens.labels(*labels, kind).inc(count)
 
 
-def family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
-    """Make an empty family, to be filled at a scrape by `add_metric(label values, value)`."""
+def family(metric: Metric, values: Mapping[Labels, float]) -> Family:
+    """Make what a scrape shows of a metric: a value for each of its label values."""
+    made: Family
     if metric.kind is Kind.COUNTER:
-        return CounterMetricFamily(metric.name.removesuffix("_total"), metric.says, labels=metric.labels)
-    return GaugeMetricFamily(metric.name, metric.says, labels=metric.labels)
+        made = CounterMetricFamily(metric.name.removesuffix("_total"), metric.says, labels=metric.labels)
+    else:
+        made = GaugeMetricFamily(metric.name, metric.says, labels=metric.labels)
+    for labels, value in values.items():
+        made.add_metric(labels, value)
+    return made
+
+
+def figure(metric: Metric, value: float) -> Family:
+    """Make what a scrape shows of a metric without labels."""
+    return family(metric, {(): value})
 
 
 def open_port(shown: CollectorRegistry, host: str, port: int) -> Callable[[], None]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from celery import Celery
 from kombu.exceptions import KombuError
 from kombu.exceptions import OperationalError as BrokerError
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,7 +26,7 @@ from app.services import rings
 from app.services.context import BatchRing, ControlRing, Yard
 from app.services.counters import Counters
 from config.celeryconfig import PUBLISHER_SOCKET_SECONDS, transport_options
-from config.metrics import family
+from config.metrics import Family, figure
 from config.queues import CONTROL, pool_queue
 
 log = logging.getLogger(__name__)
@@ -189,15 +188,10 @@ class Ringer(Collector):
         if self._counters is not None:
             self._counters.bells.labels(outcome).inc()
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         """Show the broker as this process knows it."""
-        for metric, value in (
-            (metrics.BROKER_UP, float(self._is_up)),
-            (metrics.BROKER_SILENCE, time.monotonic() - self._heard_at),
-        ):
-            shown = family(metric)
-            shown.add_metric((), value)
-            yield shown
+        yield figure(metrics.BROKER_UP, float(self._is_up))
+        yield figure(metrics.BROKER_SILENCE, time.monotonic() - self._heard_at)
 
     def _complain(self, what: str) -> None:
         now = time.monotonic()

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from app.db.metrics import HostRow
@@ -19,10 +18,7 @@ from app.services.eligibility import rungs
 from app.services.metrics import Figures, Reading
 from app.services.readiness import is_stand_in
 from app.services.worker_views import state_seen
-from config.metrics import family
-
-Family = GaugeMetricFamily | CounterMetricFamily
-Labels = tuple[str, ...]
+from config.metrics import Family, Labels, family, figure
 
 
 class ServiceCollector(Collector):
@@ -35,18 +31,18 @@ class ServiceCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """Read, or say that the database does not answer."""
         if (free := self._yard.blobs.free_bytes()) is not None:
-            yield _one(metrics.BLOBS_FREE, free)
+            yield figure(metrics.BLOBS_FREE, free)
         figures = self._reading.figures()
-        yield _one(metrics.DATABASE_UP, float(figures is not None))
+        yield figure(metrics.DATABASE_UP, float(figures is not None))
         if figures is None:
             return
-        yield _one(metrics.FIGURES_SECONDS, figures.seconds)
-        yield _one(metrics.FIGURES_CUT, float(figures.cut))
-        yield _many(metrics.EVENTS, {(type_,): count for type_, count in self._reading.events.items()})
+        yield figure(metrics.FIGURES_SECONDS, figures.seconds)
+        yield figure(metrics.FIGURES_CUT, float(figures.cut))
+        yield family(metrics.EVENTS, {(type_,): count for type_, count in self._reading.events.items()})
         yield from _queues(figures)
         count, oldest = figures.webhooks
-        yield _one(metrics.WEBHOOKS_WAITING, count)
-        yield _one(metrics.WEBHOOK_WAIT, _age(figures, oldest))
+        yield figure(metrics.WEBHOOKS_WAITING, count)
+        yield figure(metrics.WEBHOOK_WAIT, _age(figures, oldest))
         yield from _leases(figures)
         yield from _sweeps(figures)
         yield self._workers(figures)
@@ -60,21 +56,10 @@ class ServiceCollector(Collector):
             timing = rungs(self._yard.timing, row.timing)
             key = (row.pool, state_seen(row, figures.now - row.last_seen_at, timing))
             counts[key] = counts.get(key, 0) + row.workers
-        return _many(metrics.WORKERS, counts)
+        return family(metrics.WORKERS, counts)
 
     def _is_heard(self, row: HostRow, figures: Figures) -> bool:
         return not self._yard.timing.stale(figures.now - row.last_seen_at)
-
-
-def _one(metric: Metric, value: float) -> Family:
-    return _many(metric, {(): value})
-
-
-def _many(metric: Metric, values: Mapping[Labels, float]) -> Family:
-    made = family(metric)
-    for labels, value in values.items():
-        made.add_metric(labels, value)
-    return made
 
 
 def _age(figures: Figures, since: datetime | None) -> float:
@@ -96,9 +81,9 @@ def _queues(figures: Figures) -> Iterator[Family]:
     count, oldest = figures.control
     queued[QUEUE,] = count
     waits[QUEUE,] = _age(figures, oldest)
-    yield _many(metrics.BATCHES, batches)
-    yield _many(metrics.QUEUED_JOBS, queued)
-    yield _many(metrics.QUEUE_WAIT, waits)
+    yield family(metrics.BATCHES, batches)
+    yield family(metrics.QUEUED_JOBS, queued)
+    yield family(metrics.QUEUE_WAIT, waits)
 
 
 def _leases(figures: Figures) -> Iterator[Family]:
@@ -112,17 +97,17 @@ def _leases(figures: Figures) -> Iterator[Family]:
         ages[pool] = max(ages.get(pool, 0.0), (figures.now - row.granted_at).total_seconds())
         renewals[pool] = max(renewals.get(pool, 0.0), (figures.now - row.renewed_at).total_seconds())
         overdue[pool] = overdue.get(pool, 0) + row.overdue
-    yield _many(metrics.LEASES, counts)
-    yield _many(metrics.LEASE_AGE, ages)
-    yield _many(metrics.LEASE_RENEWAL_AGE, renewals)
-    yield _many(metrics.LEASES_OVERDUE, overdue)
+    yield family(metrics.LEASES, counts)
+    yield family(metrics.LEASE_AGE, ages)
+    yield family(metrics.LEASE_RENEWAL_AGE, renewals)
+    yield family(metrics.LEASES_OVERDUE, overdue)
 
 
 def _sweeps(figures: Figures) -> Iterator[Family]:
     sweeps = figures.sweeps
-    yield _many(metrics.SWEEP_AGE, {(s.name,): (figures.now - s.last_run_at).total_seconds() for s in sweeps})
-    yield _many(metrics.SWEEP_SECONDS, {(s.name,): s.counts.get("milliseconds", 0) / 1000 for s in sweeps})
-    yield _many(metrics.SWEEP_DEGRADED, {(s.name,): float(is_stand_in(s.runner)) for s in sweeps})
+    yield family(metrics.SWEEP_AGE, {(s.name,): (figures.now - s.last_run_at).total_seconds() for s in sweeps})
+    yield family(metrics.SWEEP_SECONDS, {(s.name,): s.counts.get("milliseconds", 0) / 1000 for s in sweeps})
+    yield family(metrics.SWEEP_DEGRADED, {(s.name,): float(is_stand_in(s.runner)) for s in sweeps})
 
 
 def _hosts(heard: Iterable[HostRow]) -> Iterator[Family]:
@@ -144,11 +129,11 @@ def _hosts(heard: Iterable[HostRow]) -> Iterator[Family]:
         for runtime in row.runtimes:
             key = (row.pool, _runtime_state(runtime))
             runtimes[key] = runtimes.get(key, 0) + 1
-    yield _many(metrics.RUNTIMES, runtimes)
-    yield _many(metrics.DISK_FREE, disks)
-    yield _many(metrics.SPOOL_FULL, spools)
+    yield family(metrics.RUNTIMES, runtimes)
+    yield family(metrics.DISK_FREE, disks)
+    yield family(metrics.SPOOL_FULL, spools)
     for gauge, values in gpus.items():
-        yield _many(gauge, values)
+        yield family(gauge, values)
 
 
 def _runtime_state(runtime: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """On a worker with several runtimes a row goes to one that takes its parameters, or runs without them and says so."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,19 +16,13 @@ from app.worker.units import Unit
 from executors.cancellation import CancelToken
 from tests.fakes.control_plane import FakeControlPlane
 from tests.worker.refusing import Refusing
-from tests.worker.units import ENDPOINT, ONE
+from tests.worker.units import ENDPOINT, ONE, runtimes_of
 
 BODY = b'{"model":"fake","logit_bias":{"1":2},"n":2}'
 
 
 def asked(*, may_drop: bool = False) -> Row:
     return asking(Row(0, "row-0", ENDPOINT, "fake", BODY), may_drop=may_drop)
-
-
-def probed(*executors: Refusing, clock: Callable[[], float] = time.monotonic) -> Runtimes:
-    runtimes = Runtimes(executors, clock)
-    runtimes.probe()
-    return runtimes
 
 
 def run(runtimes: Runtimes, row: Row) -> Reply:
@@ -46,7 +39,7 @@ def run(runtimes: Runtimes, row: Row) -> Reply:
 @pytest.mark.parametrize("may_drop", [False, True])
 def test_a_row_goes_to_the_runtime_that_takes_all_it_asks_for(*, may_drop: bool) -> None:
     picky, taking = Refusing("n"), Refusing("z")
-    runtimes = probed(picky, taking)
+    runtimes = runtimes_of(picky, taking)
     for _ in range(3):
         reply = run(runtimes, asked(may_drop=may_drop))
         assert (reply.ok, reply.dropped) == (True, ())
@@ -55,7 +48,7 @@ def test_a_row_goes_to_the_runtime_that_takes_all_it_asks_for(*, may_drop: bool)
 
 def test_rows_that_ask_for_nothing_go_to_all() -> None:
     one, other = Refusing("n"), Refusing("logit_bias")
-    runtimes = probed(one, other)
+    runtimes = runtimes_of(one, other)
     plain = replace(asked(), parameters=frozenset())
     for _ in range(2):
         run(runtimes, plain)
@@ -63,7 +56,7 @@ def test_rows_that_ask_for_nothing_go_to_all() -> None:
 
 
 def test_a_row_that_no_runtime_takes_fails_and_says_for_what() -> None:
-    reply = run(probed(Refusing("n"), Refusing("n", "logit_bias")), asked())
+    reply = run(runtimes_of(Refusing("n"), Refusing("n", "logit_bias")), asked())
     assert reply.error is not None
     assert reply.error.code is RowErrorCode.UNSUPPORTED_PARAMETER
     assert reply.error.message == ("No runtime of this worker that serves 'fake' takes all of this: logit_bias, n")
@@ -73,12 +66,12 @@ def test_while_one_is_away_another_worker_may_know_who_takes_it() -> None:
     away = Refusing()
     away.alive = False
     with pytest.raises(RuntimeGone):
-        run(probed(Refusing("n"), away, Refusing("n")), replace(asked(), model="other"))
+        run(runtimes_of(Refusing("n"), away, Refusing("n")), replace(asked(), model="other"))
 
 
 def test_a_row_waits_for_the_runtime_that_takes_it_while_that_is_away() -> None:
     picky, taking = Refusing("n"), Refusing()
-    runtimes = probed(picky, taking)
+    runtimes = runtimes_of(picky, taking)
     taking.alive = False
     runtimes.probe()
     queue = RowQueue(runtimes)
@@ -91,7 +84,7 @@ def test_a_row_waits_for_the_runtime_that_takes_it_while_that_is_away() -> None:
 
 def test_what_no_runtime_takes_is_left_out_where_the_batch_allows_it() -> None:
     picky = Refusing("n")
-    reply = run(probed(picky), asked(may_drop=True))
+    reply = run(runtimes_of(picky), asked(may_drop=True))
     assert (reply.ok, reply.dropped) == (True, ("n",))
     assert picky.bodies == [b'{"model":"fake","logit_bias":{"1":2}}']
 
@@ -99,7 +92,7 @@ def test_what_no_runtime_takes_is_left_out_where_the_batch_allows_it() -> None:
 def test_it_is_left_out_too_while_the_one_that_takes_it_is_away() -> None:
     """Else the shard would come back again and again: a worker may claim it for its other runtime."""
     picky, taking = Refusing("n"), Refusing()
-    runtimes = probed(picky, taking)
+    runtimes = runtimes_of(picky, taking)
     taking.alive = False
     runtimes.probe()
     assert run(runtimes, asked(may_drop=True)).dropped == ("n",)
@@ -111,7 +104,7 @@ def test_it_is_left_out_too_while_the_one_that_takes_it_is_away() -> None:
 def test_it_is_left_out_while_the_one_that_takes_it_is_down_by_its_rows() -> None:
     now = [0.0]
     picky, taking = Refusing("n"), Refusing()
-    runtimes = probed(picky, taking, clock=lambda: now[0])
+    runtimes = runtimes_of(picky, taking, clock=lambda: now[0])
     assert run(runtimes, asked(may_drop=True)).dropped == ()
     for _ in range(FAILURES):
         runtimes.places[1].breaker.failed("it hangs")
@@ -123,14 +116,14 @@ def test_it_is_left_out_while_the_one_that_takes_it_is_down_by_its_rows() -> Non
 
 def test_what_a_row_is_about_is_never_left_out() -> None:
     row = replace(asked(may_drop=True), parameters=frozenset({"messages.image_url", "n"}))
-    reply = run(probed(Refusing("messages.image_url", "n")), row)
+    reply = run(runtimes_of(Refusing("messages.image_url", "n")), row)
     assert reply.error is not None
     assert reply.error.code is RowErrorCode.UNSUPPORTED_PARAMETER
 
 
 def test_the_control_plane_is_told_and_told_again_when_it_changes() -> None:
     picky = Refusing("n")
-    runtimes = probed(picky)
+    runtimes = runtimes_of(picky)
     assert [info.unsupported for info in runtimes.infos()] == [{ENDPOINT: ["n"]}]
     assert not runtimes.probe()
     picky.refused = frozenset({"n", "logit_bias"})

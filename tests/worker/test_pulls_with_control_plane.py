@@ -1,19 +1,18 @@
 """A batch for a model that nobody has, against the real API: it is fetched once, and everybody sees how far it is."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from openai import OpenAI
 
 from executors.base import PullFailed
+from tests.e2e.yard import until
 from tests.fakes.pulling_executor import PullingExecutor
 from tests.fakes.steered_executor import SteeredExecutor
 from tests.served import Served
 from tests.working import StartWorker, content, ended, sdk, served, start_worker, submit
 
 __all__ = ["sdk", "served", "start_worker"]
-SECONDS = 15.0
 
 
 @pytest.fixture
@@ -21,13 +20,6 @@ def runtime() -> Iterator[PullingExecutor]:
     found = PullingExecutor()
     yield found
     found.let_all()
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"not within {SECONDS} s: {what}"
-        time.sleep(0.02)
 
 
 def waits(served: Served, batch_id: str) -> str:

@@ -1,18 +1,17 @@
 """Several runtimes beside one worker, against the real API: each is told by itself, and one may come late."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from openai import OpenAI
 
+from tests.e2e.yard import until
 from tests.fakes.pulling_executor import PullingExecutor
 from tests.served import Served
 from tests.working import StartWorker, ended, sdk, served, start_worker, submit
 
 __all__ = ["sdk", "served", "start_worker"]
-SECONDS = 30.0
 
 
 @pytest.fixture
@@ -35,13 +34,6 @@ def told(served: Served) -> dict[str, Any]:
 def waits(served: Served, batch_id: str) -> str:
     with served.http() as http:
         return str(http.get(f"/v1/batches/{batch_id}").json()["gpuyard"]["waiting_reason"])
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, f"not within {SECONDS} s: {what}"
-        time.sleep(0.02)
 
 
 def test_one_that_comes_up_later_takes_work_without_a_restart(
