@@ -86,7 +86,6 @@ class AutoSize:
         self._window = RateWindow(clock)
         self._durations = Durations(clock)
         self._gauges = EngineGauges()
-        self._row_seconds = self._least_row_seconds = READ_SECONDS
         self.restart(known_slots)
 
     def restart(self, known_slots: int | None) -> int:
@@ -95,15 +94,12 @@ class AutoSize:
             start = start_size(known_slots)
             self._ceiling = min(start, self._most) if known_slots else self._most
             self._durations.forget()
+            self._row_seconds = self._least_row_seconds = READ_SECONDS
             self._patience = FIRST_PATIENCE
-            self._refused = False
-            self._was_full = False
             self._base: Throughput | None = None
             self._before: Throughput | None = None
-            self._is_guess = self._rises_if_less_is_less = self._looked_twice = False
-            self._quiet = 0
-            self._careful = False
-            self._tried_more = False
+            self._refused = self._was_full = self._tried_more = False
+            self._is_guess = self._rises_if_less_is_less = False
             self._least = self._fallback = self.size = start
             self._phase = Phase.REST if known_slots else Phase.RISE
             self._go_to(start)

@@ -4,7 +4,7 @@ import pytest
 
 from app.domain.runtimes import RuntimeLoad
 from app.worker.engine_gauges import READINGS
-from app.worker.sizing import START, AutoSize, start_size
+from app.worker.sizing import LEAST_READ_SECONDS, READ_SECONDS, START, AutoSize, start_size
 from tests.worker.simulated_engine import SimulatedEngine
 
 ENGINES = [(64, 0.05), (256, 0.2), (8, 0.1), (48, 0.05), (36, 0.2), (2, 0.5), (1, 0.5), (500, 0.4)]
@@ -155,3 +155,14 @@ def test_rows_that_end_together_are_no_queue() -> None:
         assert size.loaded(RuntimeLoad(0, 8), 8) is None
         assert size.loaded(RuntimeLoad(7, 0), 8) is None
     assert size.size == START
+
+
+def test_how_quick_the_rows_of_other_runtimes_were_says_nothing() -> None:
+    now = 0.0
+    size = AutoSize(lambda: now)
+    for _ in range(100):
+        now += 0.01
+        size.row_done(now - 0.05)
+    assert size.seconds_between_readings == LEAST_READ_SECONDS
+    size.restart(None)
+    assert size.seconds_between_readings == READ_SECONDS
