@@ -18,7 +18,7 @@ FETCH_BYTES = 1024 * 1024
 """Neighbouring shards are fetched together up to here: each call costs the API three transactions."""
 
 
-def runs(shards: Iterable[Shard]) -> Iterator[list[Shard]]:
+def stretches(shards: Iterable[Shard]) -> Iterator[list[Shard]]:
     """Put shards together whose bytes come by one call: those that brought theirs, and those that lie side by side."""
     shards = list(shards)
     if brought := [shard for shard in shards if shard.grant.content is not None]:
@@ -29,26 +29,26 @@ def runs(shards: Iterable[Shard]) -> Iterator[list[Shard]]:
         yield list(islice(rest, len(ranges)))
 
 
-def fetch(kit: Kit, batch: BatchBrief, run: Sequence[Shard]) -> list[tuple[Shard, bytes]]:
-    """Give each shard of a run (`runs`) with its bytes; nothing when they cannot be had.
+def fetch(kit: Kit, batch: BatchBrief, stretch: Sequence[Shard]) -> list[tuple[Shard, bytes]]:
+    """Give each shard of a stretch (`stretches`) with its bytes; nothing when they cannot be had.
 
     An input that cannot be had is no fault of the shard: it leaves, and somebody else tries. An input that is not
     there is a failure. Raises Dismissed.
     """
-    if run[0].grant.content is not None:
-        return [(shard, (shard.grant.content or "").encode()) for shard in run]
-    start, end = run[0].grant.start, run[-1].grant.end
+    if stretch[0].grant.content is not None:
+        return [(shard, (shard.grant.content or "").encode()) for shard in stretch]
+    start, end = stretch[0].grant.start, stretch[-1].grant.end
     try:
         content = kit.plane.download(batch.input_path, start, end)
     except TryLater as error:
-        for shard in run:
+        for shard in stretch:
             shard.leave(f"the input cannot be read now: {error}")
         return []
     except Refused as error:
-        for shard in run:
+        for shard in stretch:
             shard.fail(RowErrorCode.INTERNAL_ERROR, f"the input cannot be read: {error}")
         return []
-    return [(shard, content[shard.grant.start - start : shard.grant.end - start]) for shard in run]
+    return [(shard, content[shard.grant.start - start : shard.grant.end - start]) for shard in stretch]
 
 
 def fill(batch: BatchBrief, shard: Shard, content: bytes, queue: Callable[[Shard, list[Row]], None]) -> None:

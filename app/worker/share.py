@@ -167,14 +167,14 @@ class Share:
         return shards
 
     def _load(self, shards: list[Shard]) -> None:
-        for run in loader.runs(shards):
+        for stretch in loader.stretches(shards):
             try:
-                found = loader.fetch(self._kit, self.batch, run)
+                found = loader.fetch(self._kit, self.batch, stretch)
             except Dismissed as error:
                 self._kit.on_dismissed(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, it costs these shards and not the share
-                self._not_loaded(run, error)
+                self._not_loaded(stretch, error)
                 continue
             for shard, content in found:
                 self._fill(shard, content)
