@@ -53,7 +53,7 @@ def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | N
     """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
     found = results.read(yard, caller, batch_id, after=after)
     headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
-    return StreamingResponse(found.lines, headers=headers, media_type="application/jsonl")
+    return StreamingResponse(found.pieces(), headers=headers, media_type="application/jsonl")
 
 
 @router.get("/v1/batches/{batch_id}/errors")

@@ -43,6 +43,15 @@ def test_finished_and_unfinished_rows_come_in_input_order(yard: Yard) -> None:
     assert ids(yard, half_done(yard)) == [f"row-{n}" for n in range(8)]
 
 
+def test_lines_are_sent_many_at_a_time_and_none_is_lost(yard: Yard) -> None:
+    batch_id = half_done(yard)
+    lines = list(results.read(yard, USER, batch_id).lines)
+    assert list(results.read(yard, USER, batch_id).pieces()) == [b"".join(lines)]
+    pieces = list(results.read(yard, USER, batch_id).pieces(max(map(len, lines)) + 1))
+    assert b"".join(pieces) == b"".join(lines)
+    assert 1 < len(pieces) < len(lines)
+
+
 def test_the_input_may_be_long_gone(yard: Yard) -> None:
     batch_id = half_done(yard)
     hide(yard, batch(yard, batch_id).input_file_id)
