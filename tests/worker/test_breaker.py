@@ -5,16 +5,9 @@ import math
 import pytest
 
 from app.worker.breaker import FAILURES, FIRST_PAUSE_SECONDS, FIRST_REST_SECONDS, LONGEST_PAUSE_SECONDS, Breaker
+from tests.worker.units import Clock
 
 DOWN = 300.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def made() -> tuple[Breaker, Clock]:

@@ -11,19 +11,10 @@ from app.worker.load_watch import LoadWatch
 from app.worker.permits import Permits
 from app.worker.prompt_size import PromptSize
 from app.worker.sizing import START, start_size
+from tests.worker.units import Clock
 
 LONG_AGO = float("-inf")
 """When a row began that says nothing of how long rows take now."""
-
-
-class Clock:
-    """Time as a test tells it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

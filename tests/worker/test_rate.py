@@ -3,16 +3,7 @@
 import pytest
 
 from app.worker.rate import BUCKET_SECONDS, RateMeter
-
-
-class Clock:
-    """Time as a test tells it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.worker.units import Clock
 
 
 @pytest.fixture

@@ -18,6 +18,16 @@ from tests.fakes.steered_executor import SteeredExecutor
 ENDPOINT = "/v1/chat/completions"
 
 
+class Clock:
+    """Time as a test tells it, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class Grouping(SteeredExecutor):
     """Loads anew for each `options`, and works on one row at a time unless told otherwise."""
 
