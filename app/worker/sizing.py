@@ -99,7 +99,7 @@ class AutoSize:
             self._base: Throughput | None = None
             self._before: Throughput | None = None
             self._refused = self._was_full = self._tried_more = False
-            self._is_guess = self._rises_if_less_is_less = False
+            self._is_guess = self._rises_if_less_is_less = self._looked_twice = self._careful = False
             self._least = self._fallback = self.size = start
             self._phase = Phase.REST if known_slots else Phase.RISE
             self._go_to(start)

@@ -80,6 +80,14 @@ def pool_of(rows: RowQueue, permits: Permits, runner: Beginning | Waiting) -> Pr
     return pool
 
 
+def under_way(rows: RowQueue, permits: Permits) -> tuple[PromptPool, Beginning]:
+    """Have a row under way for each permit."""
+    runner = Beginning()
+    pool = pool_of(rows, permits, runner)
+    until(lambda: len(runner.begun) == permits.limit, "the rows are under way")
+    return pool, runner
+
+
 def test_rows_that_wait_run_side_by_side_as_far_as_there_are_permits(rows: RowQueue) -> None:
     permits, runner = Permits(3), Waiting()
     pool = pool_of(rows, permits, runner)
@@ -92,9 +100,8 @@ def test_rows_that_wait_run_side_by_side_as_far_as_there_are_permits(rows: RowQu
 
 
 def test_a_row_that_is_under_way_keeps_its_permit_and_hands_it_to_the_next(rows: RowQueue) -> None:
-    permits, runner = Permits(2), Beginning()
-    pool = pool_of(rows, permits, runner)
-    until(lambda: len(runner.begun) == 2, "two rows are under way")
+    permits = Permits(2)
+    pool, runner = under_way(rows, permits)
     for number in range(3):
         assert permits.in_use == 2
         runner.end(number)
@@ -107,9 +114,8 @@ def test_a_row_that_is_under_way_keeps_its_permit_and_hands_it_to_the_next(rows:
 
 
 def test_what_is_left_of_a_row_goes_to_a_thread_and_its_permit_goes_along(rows: RowQueue) -> None:
-    permits, runner = Permits(1), Beginning()
-    pool = pool_of(rows, permits, runner)
-    until(lambda: len(runner.begun) == 1, "a row is under way")
+    permits = Permits(1)
+    pool, runner = under_way(rows, permits)
     runner.end(0, lambda: Reply(status=200))
     until(lambda: runner.ran == [0], "the rest of it has run")
     until(lambda: len(runner.begun) == 2, "the next one is under way")
@@ -118,9 +124,8 @@ def test_what_is_left_of_a_row_goes_to_a_thread_and_its_permit_goes_along(rows: 
 
 
 def test_a_lowered_limit_takes_the_permit_of_the_row_that_ends_next(rows: RowQueue) -> None:
-    permits, runner = Permits(2), Beginning()
-    pool = pool_of(rows, permits, runner)
-    until(lambda: len(runner.begun) == 2, "two rows are under way")
+    permits = Permits(2)
+    pool, runner = under_way(rows, permits)
     permits.set_limit(1)
     runner.end(0)
     assert (len(runner.begun), permits.in_use) == (2, 1)
@@ -134,9 +139,8 @@ def test_a_lowered_limit_takes_the_permit_of_the_row_that_ends_next(rows: RowQue
 def test_a_row_that_ends_after_its_batch_gives_back_its_place_and_its_permit(
     rows: RowQueue, runtimes: Runtimes, rest: Rest | None
 ) -> None:
-    permits, runner = Permits(1), Beginning()
-    pool = pool_of(rows, permits, runner)
-    until(lambda: len(runner.begun) == 1, "a row is under way")
+    permits = Permits(1)
+    pool, runner = under_way(rows, permits)
     pool.close()
     runner.end(0, rest)
     assert runtimes.places[0].runs == set()
@@ -150,9 +154,8 @@ def test_a_row_that_wants_a_thread_when_the_system_has_none_waits_for_the_next_o
     def none_left(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    permits, runner = Permits(1), Beginning()
-    pool = pool_of(rows, permits, runner)
-    until(lambda: len(runner.begun) == 1, "a row is under way")
+    permits = Permits(1)
+    pool, runner = under_way(rows, permits)
     with monkeypatch.context() as exhausted:
         exhausted.setattr(threading.Thread, "start", none_left)
         runner.end(0, lambda: Reply(status=200))
