@@ -10,7 +10,7 @@ from benchmarks import inputs, rivals_run
 from benchmarks.engine_process import Engine
 from benchmarks.rivals_run import Rival, run_rival
 
-START_SECONDS = 0.5
+START_SECONDS = 0.25
 SLOW_TO_START = f"""
 import json, time, urllib.request
 while time.process_time() < {START_SECONDS}:
@@ -35,6 +35,6 @@ def test_its_start_is_taken_off_from_all_that_is_told_of_it(
     monkeypatch.setattr(rivals_run, "RIVALS", tmp_path)
     monkeypatch.setattr(rivals_run, "rival_python", lambda _name: Path(sys.executable))
     monkeypatch.setattr(inputs, "INPUTS", tmp_path / "inputs")
-    run = run_rival(Rival("slow to start", "slow", ordered=True), start(4, 1), 200)
-    assert run.requests == run.rows == 200
+    run = run_rival(Rival("slow to start", "slow", ordered=True), start(4, 1), 100)
+    assert run.requests == run.rows == 100
     assert 0 < run.cpu_seconds["client"] == run.cpu_seconds["everything"] < START_SECONDS
