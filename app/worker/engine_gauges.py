@@ -13,6 +13,8 @@ HEADROOM = 1.125
 """In flight per row that the runtimes work on. The eighth keeps their queue from running dry between two answers."""
 LONG_QUEUE = 0.25
 """A queue above this part of what runs is longer than it has to be; the eighth is wanted."""
+FEW = 0.05
+"""So many of those at work may wait for its next step."""
 ALL = 0.95
 """An engine that works on so much of what we have in flight takes everything: the rest is on its way."""
 
@@ -40,6 +42,18 @@ class EngineGauges:
     def backlog(self) -> bool:
         """At each reading, twice at least, far more waited than has to: no more in flight can pay."""
         return len(self._readings) >= TWICE and all(_is_backlog(load) for load, _ in self._readings)
+
+    @property
+    def full(self) -> bool:
+        """Twice some waited behind an engine at work, be it with readings between: it takes no more than it has."""
+        return sum(load.waiting > max(1, FEW * load.running) for load, _ in self._readings if load.running) >= TWICE
+
+    @property
+    def none_waits(self) -> bool:
+        """Whether each reading, if there was one, found all that is in flight at work."""
+        return bool(self._readings) and all(
+            not load.waiting and load.running >= ALL * mine for load, mine in self._readings
+        )
 
     @property
     def may_be_backlog(self) -> bool:

@@ -192,8 +192,11 @@ class AutoSize:
 
     def _judge_rise(self, found: Throughput) -> None:
         growth = math.inf if self._base is None else found.sure_growth(self._base)
-        if self._gauges.backlog:
+        if self._gauges.backlog or (self._gauges.full and self._base is not None):
             self._fall(self.size, found, fallback=self.size)
+        elif growth < PAYS_PROVEN and self._gauges.none_waits and not self._looked_twice:
+            self._looked_twice = True  # rather this machine stood still
+            self._open_window()
         elif PAYS <= growth < PAYS_CLEARLY and not self._careful:
             self._careful = True
             self._open_window()
@@ -210,16 +213,16 @@ class AutoSize:
         if self._base is None or self._gauges.backlog:
             # After a refusal nothing is known yet, and where so many wait less is enough, whatever was counted before.
             self._fall(self.size, found, fallback=self.size)
-        elif found.counted >= HOLDS * self._base.counted:
+        elif found.counted >= HOLDS * self._base.counted and not found.times_tell_of_less(self._base):
             enough = min(self._fallback, math.ceil(self.size * HEADROOM))
-            if found.counted < HOLDS_ON * self._base.counted:
+            if found.counted < HOLDS_ON * self._base.counted and not self._rises_if_less_is_less:
                 self._rest_at(enough, self._base)
             else:
                 self._fall(self.size, self._base, fallback=enough)
         elif found.growth_at_most(self._base) >= HOLDS and not self._looked_twice:
             self._looked_twice = True
             self._open_window()
-        elif self._rises_if_less_is_less and self._fallback < self._ceiling:
+        elif self._rises_if_less_is_less and self._fallback < self._ceiling and not self._gauges.full:
             self.size = self._fallback
             self._rise(self._base)
         else:
@@ -252,7 +255,9 @@ class AutoSize:
 
     def _judge_probe(self, found: Throughput) -> None:
         growth = math.inf if self._before is None else found.sure_growth(self._before)
-        if growth >= PROBE_PAYS:
+        if self._gauges.full:
+            self._rest_at(self._fallback, self._base)
+        elif growth >= PROBE_PAYS:
             self._patience = FIRST_PATIENCE
             self._rise(found)
         elif growth >= PROBE_PAYS_A_LITTLE:

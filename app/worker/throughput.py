@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+LESS = 0.8
+
 
 @dataclass(frozen=True)
 class Throughput:
@@ -32,6 +34,10 @@ class Throughput:
         if self.by_times is None or before.by_times is None:
             return growth
         return max(growth, self.by_times / before.by_times)
+
+    def times_tell_of_less(self, before: "Throughput") -> bool:
+        """Whether by the rows' times this is clearly less, whatever was counted: a stall may have hit the other."""
+        return bool(self.by_times and before.by_times) and (self.by_times or 0.0) < LESS * (before.by_times or 0.0)
 
     def eased_towards(self, after: "Throughput") -> "Throughput":
         """Take a newer measure at the same number: at once when it is more, by a quarter of the way when it is less."""

@@ -51,6 +51,20 @@ def test_a_worker_whose_machine_is_busy_and_stalls_does_not_take_that_for_room(s
     assert sorted(engine.most_queued(5) for engine in engines)[-2] <= slots
 
 
+@pytest.mark.parametrize("seed", [11, 47, 50])
+def test_a_stall_while_it_looks_does_not_keep_it_small(seed: int) -> None:
+    """Some machine stood still while the first rows were counted; the rows' own times and the gauges knew better."""
+    engine = SimulatedEngine(256, 0.2, gauged=True, row_cost=0.0004, stall=0.05, seed=seed).run(seconds=14)
+    assert share(engine, 7, 14) >= 0.9
+    assert engine.most_queued(7) <= 256
+
+
+@pytest.mark.parametrize("seed", [55, 56])
+def test_rows_that_piled_up_behind_a_stall_are_no_gain_where_the_gauges_say_that_rows_wait(seed: int) -> None:
+    engine = SimulatedEngine(256, 0.2, gauged=True, row_cost=0.00066, stall=0.05, seed=seed).run(seconds=14)
+    assert engine.most_queued(5) <= 256
+
+
 @pytest.mark.parametrize("gauged", [False, True], ids=["by the rate", "with gauges"])
 @pytest.mark.parametrize(("before", "after"), [(64, 16), (256, 32), (16, 64), (64, 256)])
 def test_it_follows_an_engine_whose_slots_change(before: int, after: int, *, gauged: bool) -> None:
