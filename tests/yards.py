@@ -147,6 +147,7 @@ class Machine:
     id: str = ""
     grants: dict[int, Grant] = field(default_factory=dict)
     _seqs: dict[int, int] = field(default_factory=dict)
+    _heard: int | None = None
 
     def hello(self, *, held: Sequence[int] = (), phase: Phase = Phase.READY, **more: Any) -> Welcome:
         hello = Hello(
@@ -184,8 +185,23 @@ class Machine:
     def beat(
         self, *listed: int, unstarted: Sequence[int] = (), phase: Phase = Phase.READY, **more: Any
     ) -> HeartbeatAnswer:
-        beat = Heartbeat(boot_id=self.boot_id, phase=phase, leases=list(listed), unstarted=list(unstarted), **more)
-        return heartbeat(self.yard, self.caller, self.id, beat)
+        beat = self.beat_now(*listed, unstarted=unstarted, phase=phase, **more)
+        answer = heartbeat(self.yard, self.caller, self.id, beat)
+        self._heard = answer.at
+        return answer
+
+    def beat_now(
+        self, *listed: int, unstarted: Sequence[int] = (), phase: Phase = Phase.READY, **more: Any
+    ) -> Heartbeat:
+        """A beat that is begun now, and may come late."""
+        return Heartbeat(
+            boot_id=self.boot_id,
+            after=self._heard,
+            phase=phase,
+            leases=list(listed),
+            unstarted=list(unstarted),
+            **more,
+        )
 
     def hand_in(
         self,
@@ -239,7 +255,7 @@ class Machine:
 
     def restarted(self) -> "Machine":
         """The same install, started again; it has not said hello."""
-        return replace(self, boot_id=uuid4().hex, grants={}, _seqs={})
+        return replace(self, boot_id=uuid4().hex, grants={}, _seqs={}, _heard=None)
 
     def dies(self) -> "Machine":
         """Its process ends in mid-row and is started again: what it held is lost. It is ready for work."""

@@ -20,6 +20,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 """A count that any database takes."""
 LeaseId = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Moment = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""A time of the database, in milliseconds."""
 MAX_TOKENS = 2**40
 Tokens = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from app.domain.eligibility import Serving
 from app.domain.leases import LeaseVerdict
 from app.domain.workers import Activity, ByeReason, Phase, Transport
-from app.schemas.wire import Count, LeaseId, Name, Wire
+from app.schemas.wire import Count, LeaseId, Moment, Name, Wire
 
 PROTOCOL = 1
 """The wire's version. A worker of another one is refused with 426."""
@@ -155,15 +155,19 @@ class Heartbeat(Wire):
     """A sign of life. `leases` are all whose end is not acknowledged yet; `unstarted` those of them with no row begun.
 
     `spooled` leases have their report in the worker's spool. `runtimes` is sent when it changed, and every 30 s.
+    `after` is the `at` of the answer that was heard last: this beat was begun after it. `claiming` are the request ids
+    of claims that are not answered yet.
     """
 
     boot_id: Opaque
+    after: Moment | None = None
     phase: Phase | None = None
     activity: Activity = Activity.IDLE
     current_invocations: Count = 0
     leases: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     unstarted: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     spooled: list[LeaseId] = Field(default_factory=list, max_length=10_000)
+    claiming: list[Opaque] = Field(default_factory=list, max_length=1_000)
     sample: HostSample | None = None
     runtimes: list[RuntimeInfo] | None = Field(default=None, max_length=64)
 
@@ -172,9 +176,11 @@ class HeartbeatAnswer(Wire):
     """Per listed lease what holds of it, and what waits. Sent after the commit that renewed them (PROTOCOL 2).
 
     `reset_backoff` names the last time that somebody asked for it (BK-04): a mark not seen before ends a back-off.
+    `at` is when the beat was taken, in the database's milliseconds: the next beat sends it back.
     """
 
     leases: dict[int, LeaseVerdict]
+    at: Moment | None = None
     work: bool = False
     drain: bool = False
     reset_backoff: str | None = None

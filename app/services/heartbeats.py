@@ -64,6 +64,7 @@ def heartbeats(yard: Yard, beats: Sequence[Beat]) -> Answers:
     answers: Answers = {
         worker_id: HeartbeatAnswer(
             leases=dict(renewed.verdicts[worker_id]),
+            at=to_ms(noted.now),
             work=worker_id in wanted,
             drain=worker.drain_requested_at is not None,
             reset_backoff=str(to_ms(worker.reset_requested_at)) if worker.reset_requested_at is not None else None,
@@ -118,8 +119,12 @@ def _renew(session: Session, yard: Yard, beats: Sequence[Beat]) -> _Renewed:
         here = {i for i in listed[beat.worker_id] if i in mine and mine[i].state in LIVE}
         still |= here
         unstarted |= here & set(beat.said.unstarted)
-        unlisted = [mine[i] for i in sorted(live[beat.worker_id] - listed[beat.worker_id]) if i in mine]
-        done.ghosts += _ghosts(session, known[beat.worker_id], unlisted)
+        unlisted = [
+            mine[i]
+            for i in sorted(live[beat.worker_id] - listed[beat.worker_id])
+            if i in mine and mine[i].claim_request not in beat.said.claiming
+        ]
+        done.ghosts += _ghosts(session, _begun_after(beat, known[beat.worker_id]), unlisted)
     leases_sql.mark_unstarted(session, unstarted, unstarted=True)
     leases_sql.mark_unstarted(session, still - unstarted, unstarted=False)
     return done
@@ -153,15 +158,25 @@ def _renewed(
     return {i for end, ids in until.items() for i in leases_sql.renew_if_held(session, ids, now=now, until=end)}
 
 
-def _ghosts(session: Session, worker: Worker, unlisted: Sequence[Lease]) -> list[int]:
-    """Count the beats that did not list a lease, and name those missed twice running (PROTOCOL 2).
+def _begun_after(beat: Beat, worker: Worker) -> int | None:
+    """Give a time (database milliseconds) after which a beat was begun for sure; None: nobody knows.
 
-    Only a beat begun after the grant counts, and beats come one after the other: one that follows the beat which was
-    answered after the grant did begin later.
+    Its worker says which answer it had heard by then. When beats come tells nothing: an API that was frozen finds many
+    on its sockets, all of the time before it thawed. Of an older worker, which says nothing, the beat before is taken.
+    """
+    if beat.said.after is not None:
+        return beat.said.after
+    return to_ms(worker.last_beat_at) if worker.last_beat_at is not None else None
+
+
+def _ghosts(session: Session, begun_after: int | None, unlisted: Sequence[Lease]) -> list[int]:
+    """Count a beat that did not list leases, where it was begun after their grant; name those missed twice running.
+
+    Source: PROTOCOL 2.
     """
     found: list[int] = []
     for lease in unlisted:
-        if lease.state != LeaseState.HELD or worker.last_beat_at is None or lease.granted_at >= worker.last_beat_at:
+        if lease.state != LeaseState.HELD or begun_after is None or to_ms(lease.granted_at) >= begun_after:
             continue
         lease.missed_beats += 1
         session.add(lease)

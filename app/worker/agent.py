@@ -201,7 +201,7 @@ class Agent:
 
     def answered(self, answer: HeartbeatAnswer) -> None:
         """Take what a heartbeat was answered."""
-        self._words.answered()
+        self._words.answered(answer.at)
         self._gate.resize(answer.slots)
         if answer.reset_backoff not in {None, self._reset_seen}:
             self._reset_seen = answer.reset_backoff

@@ -23,7 +23,7 @@ def claim(kit: Kit, batch_id: str | None, *, started: bool, want_rows: int) -> C
     """Claim once, under a request id of its own. None: there is nothing for us now, or we are not ready (P-08).
 
     Raises app.client.errors. What came with a lost answer is released by the control plane, because no heartbeat
-    lists it (PROTOCOL 2).
+    lists it any more, nor this claim (PROTOCOL 2).
     """
     if not kit.is_ready():
         return None
@@ -37,7 +37,8 @@ def claim(kit: Kit, batch_id: str | None, *, started: bool, want_rows: int) -> C
     )
     sent_at = kit.clock()
     # Its leases' clocks begin with the first try: an answer after a quarter of it would bring hardly anything.
-    answer = kit.plane.claim(request, deadline_seconds=min(CALL_SECONDS, kit.held.self_stop_seconds / 4))
+    with kit.held.claiming(request.request_id):
+        answer = kit.plane.claim(request, deadline_seconds=min(CALL_SECONDS, kit.held.self_stop_seconds / 4))
     if answer.no is No.DRAINING:
         kit.told_to_drain()
     if answer.batch is None or not answer.grants:

@@ -1,8 +1,9 @@
 """The leases this worker holds, and the clock by which it gives each up by itself (LS-05, PROTOCOL 2)."""
 
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -43,11 +44,12 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The leases of one heartbeat; `unstarted` and `spooled` are parts of `leases`."""
+    """The leases of one heartbeat; `unstarted` and `spooled` are parts of `leases`. `claiming`: claims that are out."""
 
     leases: list[int]
     unstarted: list[int]
     spooled: list[int]
+    claiming: list[str] = field(default_factory=list)
 
 
 class HeldLeases:
@@ -58,6 +60,18 @@ class HeldLeases:
         self.self_stop_seconds = self_stop_seconds
         self._lock = threading.Lock()
         self._entries: dict[int, _Entry] = {}
+        self._claiming: set[str] = set()
+
+    @contextmanager
+    def claiming(self, request_id: str) -> Iterator[None]:
+        """A claim is out: what it was granted is waited for, however late its answer comes."""
+        with self._lock:
+            self._claiming.add(request_id)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._claiming.discard(request_id)
 
     def add(self, job: LeasedJob, sent_at: float) -> None:
         """Hold a lease whose claim was sent at `sent_at`."""
@@ -83,10 +97,12 @@ class HeldLeases:
         """What the next heartbeat says."""
         with self._lock:
             jobs = [entry.job for entry in self._entries.values()]
+            claiming = sorted(self._claiming)
         return Listing(
             leases=[job.lease_id for job in jobs],
             unstarted=[job.lease_id for job in jobs if job.list_unstarted()],
             spooled=[job.lease_id for job in jobs if job.is_spooled],
+            claiming=claiming,
         )
 
     def apply(self, verdicts: Mapping[int, LeaseVerdict], sent_at: float) -> None:

@@ -33,6 +33,7 @@ class Words:
         self._activity = activity
         self._facts_at = float("-inf")
         self._changes = self._sent = self._told = 0
+        self._heard: int | None = None
         self._said: Phase | None = None
         self._answered: Phase | None = None
 
@@ -45,12 +46,14 @@ class Words:
         self._said = self._phase()
         return Heartbeat(
             boot_id=self._own.state.boot_id,
+            after=self._heard,
             phase=self._said,
             activity=self._activity(),
             current_invocations=len(listing.leases),
             leases=listing.leases,
             unstarted=listing.unstarted,
             spooled=listing.spooled,
+            claiming=listing.claiming,
             sample=self._sample(),
             runtimes=self._own.runtimes.infos() if with_facts else None,
         )
@@ -65,9 +68,9 @@ class Words:
         self._changes += 1
         self._facts_at = float("-inf")
 
-    def answered(self) -> None:
-        """The beat described last was answered."""
-        self._told, self._answered = self._sent, self._said
+    def answered(self, at: int | None) -> None:
+        """The beat described last was answered; the control plane calls that moment `at`."""
+        self._told, self._answered, self._heard = self._sent, self._said, at
 
     @property
     def was_ready(self) -> bool:

@@ -122,6 +122,46 @@ def test_beats_that_miss_a_lease_count_only_one_after_the_other(yard: Yard) -> N
     assert states(yard, mine) == ["held"]
 
 
+def test_beats_of_before_a_grant_make_no_ghost_of_it_however_late_and_many_they_come(yard: Yard) -> None:
+    """An API that was frozen reads all that its worker sent meanwhile, and the claim as well, in any order."""
+    validated(yard)
+    one = machine(yard)
+    late = [one.beat_now() for _ in range(5)]
+    later(yard, 60)
+    (mine,) = grants_of(one, 1)
+    for beat in late:
+        later(yard, 1)
+        heartbeats.heartbeat(yard, one.caller, one.id, beat)
+    assert states(yard, mine) == ["held"]
+    assert one.beat(mine).leases == {mine: "renewed"}
+
+
+def test_a_claim_that_its_worker_still_waits_for_makes_no_ghost(yard: Yard) -> None:
+    batch_id = validated(yard)
+    one = machine(yard)
+    answer = one.claim(request="out")
+    (grant,) = answer.grants
+    for _ in range(4):
+        later(yard, 10)
+        one.beat(claiming=["another", "out"])
+    assert states(yard, grant.lease_id) == ["held"]
+    for _ in range(2):  # it was given up
+        later(yard, 10)
+        one.beat(claiming=["another"])
+    assert states(yard, grant.lease_id) == ["released"]
+    assert batch(yard, batch_id).state == "validated"
+
+
+def test_a_ghost_of_a_worker_that_does_not_say_what_it_heard_is_found_too(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (ghost,) = grants_of(one, 1)
+    for _ in range(3):
+        later(yard, 10)
+        heartbeats.heartbeats(yard, [beat_of(one)])
+    assert states(yard, ghost) == ["released"]
+
+
 def test_a_claim_repeated_by_its_request_gives_the_same_leases(yard: Yard) -> None:
     validated(yard, rows=12)
     one = machine(yard)

@@ -10,7 +10,7 @@ import pytest
 
 from app.worker.agent import Agent
 from app.worker.door import Door
-from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, rows
+from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, Lose, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
 StartAgent = Callable[..., Agent]
@@ -157,6 +157,27 @@ def test_a_beat_says_phase_leases_and_runtimes(
     assert (last["leases"], last["unstarted"]) == ([1, 2], [2])
     assert any((call.body["sample"] or {}).get("cpus") for call in plane.called("heartbeat"))
     assert last["runtimes"] is None  # nothing changed, and half a minute has not passed
+
+
+def test_a_beat_names_the_claims_that_are_out(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    answered = threading.Event()
+    plane.next("claim", Hang(answered))
+    plane.give_batch(list(rows(4)))
+    start_agent()
+    plane.wait(lambda: any(call.body["claiming"] for call in plane.called("heartbeat")))
+    (claim,) = plane.called("claim")
+    assert plane.called("heartbeat")[-1].body["claiming"] == [claim.body["request_id"]]
+    answered.set()
+    plane.wait(
+        lambda: any((call.body["leases"], call.body["claiming"]) == ([1], []) for call in plane.called("heartbeat"))
+    )
+
+
+def test_a_beat_says_which_answer_was_heard_last(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    plane.next("heartbeat", Answer(200, {"leases": {}, "at": 7}), Lose())
+    start_agent()
+    plane.wait(lambda: len(plane.called("heartbeat")) >= 3)
+    assert [call.body["after"] for call in plane.called("heartbeat")[:3]] == [None, 7, 7]
 
 
 def test_runtimes_are_told_at_least_every_thirty_seconds(plane: FakeControlPlane, start_agent: StartAgent) -> None:
