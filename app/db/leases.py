@@ -46,6 +46,12 @@ def live_of_workers(session: Session, worker_ids: Collection[str]) -> dict[str, 
     return found
 
 
+def granted_before(session: Session, ids: Collection[int], at: datetime) -> set[int]:
+    """Give those of these leases that were granted before `at`."""
+    query = select(Lease.id).where(col(Lease.id).in_(sorted(ids)), col(Lease.granted_at) < at)
+    return {lease_id for lease_id in session.exec(query) if lease_id is not None}
+
+
 def holders(session: Session, worker_ids: Collection[str]) -> set[str]:
     """Name those of these workers that hold a live lease."""
     return set(session.exec(_HOLDERS, params={"worker_ids": sorted(worker_ids)}).all())

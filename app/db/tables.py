@@ -320,6 +320,7 @@ class Worker(SQLModel, table=True):
     """The later of both: waiting polls are woken by it."""
     created_at: datetime = _at(nullable=False)
     hello_at: datetime = _at(nullable=False)
+    """When this boot was taken in."""
     last_seen_at: datetime = _at(nullable=False)
     last_beat_at: datetime | None = _at()
     offline_at: datetime | None = _at()

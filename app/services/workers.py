@@ -149,7 +149,11 @@ def _taken_in(yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetim
 
 
 def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tuple[Worker, datetime, set[int]]:
-    """Write the worker's row; gives it, the time, and the leases that were live under the boot before."""
+    """Write the worker's row; gives it, the time, and the leases that were live under the boot before.
+
+    A hello may come twice, or so late that its process has had another one answered and works already (a frozen API
+    that thaws): that is no restart.
+    """
     pool = session.get(Pool, hello.pool)
     open_to = pool is not None and (pool.org_id == caller.org_id or (pool.org_id is None and caller.operator))
     if not open_to and hello.transport is not Transport.CONTROL:
@@ -168,10 +172,14 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
             "give this one another name (--name), or stop that one first",
             code="name_taken",
         )
-    worker.install_id, worker.boot_id = hello.install_id, hello.boot_id
+    is_restart = worker.boot_id != hello.boot_id
+    if is_restart:
+        worker.install_id, worker.boot_id = hello.install_id, hello.boot_id
+        worker.hello_at, worker.last_beat_at = now, None
+        worker.timing = pool.timing if pool is not None else {}
+        worker.drain_requested_at = worker.reset_requested_at = worker.command_at = None
     worker.pool, worker.transport, worker.hostname = hello.pool, hello.transport, hello.hostname
     worker.slots = pool_slots(pool, otherwise=hello.slots)
-    worker.timing = pool.timing if pool is not None else {}
     worker.max_concurrent_prompts = hello.max_concurrent_prompts
     worker.tags, worker.versions = hello.tags, hello.versions
     worker.runtimes = _dump(hello.runtimes)
@@ -180,15 +188,15 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     worker.row_by_row = hello.row_by_row
     worker.phase = hello.phase
     worker.state = project(WorkerState.JOINING, hello.phase)
-    worker.hello_at = worker.last_seen_at = now
-    worker.last_beat_at = worker.offline_at = worker.gone_at = None
-    worker.drain_requested_at = worker.reset_requested_at = worker.command_at = None
+    worker.last_seen_at = now
+    worker.offline_at = worker.gone_at = None
     session.add(worker)
     record(session, worker, "worker.hello", now, {"boot_id": hello.boot_id, "pool": hello.pool})
     session.flush()
     live = leases_sql.live_of_worker(session, worker.id)
     worker.holds = bool(live)
-    return worker, now, live
+    # Of a hello that was said before: what this very process has claimed since is its own.
+    return worker, now, live if is_restart else leases_sql.granted_before(session, live, worker.hello_at)
 
 
 def _new(caller: Caller, hello: Hello, now: datetime) -> Worker:
@@ -197,7 +205,7 @@ def _new(caller: Caller, hello: Hello, now: datetime) -> Worker:
         org_id=caller.org_id,
         name=hello.name,
         install_id=hello.install_id,
-        boot_id=hello.boot_id,
+        boot_id="",  # none before this one
         pool=hello.pool,
         created_at=now,
         hello_at=now,

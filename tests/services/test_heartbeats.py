@@ -1,6 +1,7 @@
 """PROTOCOL 2 and 3: what a beat renews, what is a ghost, who is superseded, and whose name it is."""
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from sqlalchemy import event
@@ -9,10 +10,12 @@ from app.db.tables import Pool
 from app.domain.errors import Refusal
 from app.domain.workers import Phase
 from app.schemas.workers import Heartbeat, HeartbeatAnswer, Hello
-from app.services import heartbeats, workers
+from app.services import commands, heartbeats, workers
 from app.services.context import Caller, Yard
 from app.services.heartbeats import Beat
+from tests.interleaving import Crash, crashing
 from tests.yards import (
+    USER,
     Machine,
     assert_sound,
     batch,
@@ -256,6 +259,43 @@ def test_a_hello_said_twice_by_one_boot_is_harmless(yard: Yard) -> None:
     assert one.hello(held=[mine]).leases == {mine: "renewed"}
     assert states(yard, mine) == ["held"]
     assert_sound(yard)
+
+
+def test_a_hello_that_comes_late_ends_nothing_that_its_own_process_has_claimed(yard: Yard) -> None:
+    """It was sent twice, for nobody answered the first one in time; a fresh process names no leases (A-15)."""
+    batch_id = validated(yard, rows=8)
+    one = machine(yard)
+    (lost,) = grants_of(one, 1)
+    again = one.restarted()
+    again.hello()
+    again.beat()
+    (mine,) = grants_of(again, 1)
+    commands.drain(yard, USER, again.id)
+    set_rungs(yard, renew_seconds=6.0, grace_seconds=20.0, toleration_seconds=60.0)
+    later(yard, 1)
+    assert again.hello().timing.toleration_seconds == 300.0, "it stops itself by what it was told first"
+    assert states(yard, lost, mine) == ["expired", "held"]
+    assert sorted(job.losses for job in shards(yard, batch_id)) == [0, 1]
+    assert again.beat(mine).drain, "a command is for the process that lives"
+    assert_sound(yard)
+
+
+def test_a_hello_that_broke_off_at_any_step_and_is_said_again_ends_what_the_process_before_held(yard: Yard) -> None:
+    batch_id = validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one, 1)
+    again = one.restarted()
+    for step in count(1):
+        later(yard, 0.01)
+        try:
+            with crashing(yard.store, at_statement=step):
+                again.hello()
+        except Crash:
+            continue
+        break
+    assert step > 5, "it never broke off between its two transactions"
+    assert states(yard, mine) == ["expired"]
+    assert [job.losses for job in shards(yard, batch_id)] == [1]
 
 
 def test_another_install_waits_out_the_grace(yard: Yard) -> None:
