@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert, or_, update
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
@@ -11,10 +11,14 @@ from app.db.tables import SweepState
 
 
 def elect(session: Session, name: str, *, now: datetime, due: timedelta, runner: str) -> bool:
-    """Move a sweep's row if it last ran before `now - due`; True for the one caller that did."""
+    """Move a sweep's row if it last ran before `now - due`; True for the one caller that did.
+
+    One that ran in the future ran before the database's clock was set back, and counts as one that ran long ago.
+    """
+    last = col(SweepState.last_run_at)
     moved = session.execute(
         update(SweepState)
-        .where(col(SweepState.name) == name, col(SweepState.last_run_at) < now - due)
+        .where(col(SweepState.name) == name, or_(last < now - due, last > now + due))
         .values(last_run_at=now, runner=runner)
         .execution_options(synchronize_session=False)
         .returning(col(SweepState.name))

@@ -6,6 +6,7 @@ Those of many workers that come at once are taken together: two transactions and
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from sqlmodel import Session
 
@@ -24,6 +25,7 @@ from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import GHOST_BEATS, end_ghost
+from app.services.moves import one_by_one
 from app.services.sightings import note_seen
 
 
@@ -54,8 +56,7 @@ def heartbeats(yard: Yard, beats: Sequence[Beat]) -> Answers:
     Two transactions: the leases', then the workers' own rows (PROTOCOL 1).
     """
     renewed = yard.store.run(lambda session: _renew(session, yard, beats))
-    for lease_id in renewed.ghosts:
-        end_ghost(yard, lease_id)
+    one_by_one(renewed.ghosts, partial(end_ghost, yard))
     heard = [beat for beat in beats if beat.worker_id in renewed.verdicts]
     noted = yard.store.run(lambda session: _note(session, yard, heard))
     refused = renewed.refused | noted.refused

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from sqlmodel import Session
 
@@ -19,6 +20,7 @@ from app.services.calling import calling_worker
 from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases, silenced
+from app.services.moves import one_by_one
 from app.services.presence import listening
 
 ENDED, STALE = "ended", "stale"
@@ -80,7 +82,7 @@ def expire(yard: Yard, limit: int) -> int:
         if not listening(session, now, yard.timing.grace_seconds):
             return 0
         due = leases_sql.overdue(session, now, limit)
-    return sum(end_silenced(yard, lease_id, reason="its worker fell silent", overdue_only=True) for lease_id in due)
+    return one_by_one(due, partial(end_silenced, yard, reason="its worker fell silent", overdue_only=True))
 
 
 def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool = False) -> bool:
@@ -96,6 +98,9 @@ def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool =
         if lease is None or lease.state not in LIVE:
             return None
         now = yard.store.now(session)
+        # Asked again: the machine may have slept between the sweep's look and this lock.
+        if overdue_only and not listening(session, now, yard.timing.grace_seconds):
+            return None
         worker = session.get(Worker, lease.worker_id)
         gone = worker is not None and worker.gone_at is not None and not lease.spooled
         if overdue_only and lease.expires_at >= now and not gone:

@@ -4,10 +4,11 @@ A batch's move writes its event; a job's has the event of the lease or the stop 
 elsewhere is a claim's, whose last statement takes its batch to `in_progress` (app.db.claims.count_live).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+import structlog
 from sqlmodel import Session
 
 from app.db import events
@@ -27,9 +28,27 @@ _STAMP: Mapping[BatchState, str] = {
     BatchState.CANCELLED: "cancelled_at",
 }
 
+_Key = TypeVar("_Key", str, int)
+log = structlog.get_logger("gpuyard.moves")
+
 
 class ForbiddenMove(RuntimeError):
     """Somebody asked for a transition that the domain's table does not list: a bug of ours, never of a caller."""
+
+
+def one_by_one(keys: Iterable[_Key], do: Callable[[_Key], object]) -> int:
+    """Call `do` for each key, and count the calls that gave something true.
+
+    What a defect has put where it cannot be moved is logged, and keeps none of the others waiting: a sweep meets it
+    first each time. Anything else (a database that is away) is raised.
+    """
+    done = 0
+    for key in keys:
+        try:
+            done += bool(do(key))
+        except (ForbiddenMove, LookupError):
+            log.exception("move.failed", key=key)
+    return done
 
 
 def outcome_of(batch: Batch) -> Outcome | None:

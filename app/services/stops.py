@@ -21,7 +21,7 @@ from app.domain.errors import Conflict
 from app.domain.jobs import JobState
 from app.services.context import Caller, Yard
 from app.services.leases import ring_after
-from app.services.moves import move_job, settle, stopping
+from app.services.moves import move_job, one_by_one, settle, stopping
 from app.services.own_batch import own_batch
 
 BITE = 500
@@ -65,8 +65,7 @@ def expire_due(yard: Yard, limit: int) -> int:
         return won
 
     won = [batch_id for batch_id in due if yard.store.run(partial(decide, batch_id))]
-    for batch_id in won:
-        spread(yard, batch_id)
+    one_by_one(won, partial(spread, yard))
     return len(won)
 
 
@@ -87,8 +86,7 @@ def spread_unfinished(yard: Yard, limit: int) -> int:
     """Do the second step again for batches where it did not come to its end, and count them."""
     with yard.store.read() as session:
         found = stops_sql.half_stopped(session, limit)
-    for batch_id in found:
-        spread(yard, batch_id)
+    one_by_one(found, partial(spread, yard))
     return len(found)
 
 

@@ -50,5 +50,6 @@ def overdue(yard: Yard, periods: Mapping[str, float]) -> list[str]:
     return [
         name
         for name, period in periods.items()
-        if name not in last or (now - last[name]).total_seconds() > OVERDUE_PERIODS * period
+        # Also one that ran in the future: the database's clock was set back since.
+        if name not in last or abs((now - last[name]).total_seconds()) > OVERDUE_PERIODS * period
     ]

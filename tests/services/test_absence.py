@@ -1,12 +1,16 @@
 """PROTOCOL 4: no worker pays for the service's own absence."""
 
-from sqlalchemy import text
+from sqlalchemy import text, update
+from sqlmodel import col
 
+from app.db.leases import overdue
+from app.db.tables import Job
 from app.services import presence
 from app.services.context import Yard
+from app.services.leases import end_silenced
 from app.sweeps import heartbeat_sweeper
 from tests.interleaving import doing
-from tests.yards import cancel, events, expire, later, lease, machine, states, validated, worker
+from tests.yards import cancel, events, expire, later, lease, machine, shards, states, validated, worker
 
 
 def test_nothing_expires_while_nobody_could_hear_a_heartbeat(yard: Yard) -> None:
@@ -17,6 +21,21 @@ def test_nothing_expires_while_nobody_could_hear_a_heartbeat(yard: Yard) -> None
     assert expire(yard) == 0
     presence.tick(yard)
     assert expire(yard) == 0
+    assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
+
+
+def test_a_sweep_that_the_machine_fell_asleep_under_ends_nothing_that_was_renewed_before(yard: Yard) -> None:
+    validated(yard)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    later(yard, 301)
+    with yard.store.read() as session:
+        assert overdue(session, yard.store.now(session), 10) == [grant.lease_id], "a sweep has seen it"
+    one.beat(grant.lease_id)
+    later(yard, 3600, listening=False)
+    assert not end_silenced(yard, grant.lease_id, reason="its worker fell silent", overdue_only=True)
+    presence.tick(yard)
+    assert states(yard, grant.lease_id) == ["held"]
     assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
 
 
@@ -81,6 +100,23 @@ def test_a_late_sweep_expires_what_died_and_nothing_else(yard: Yard) -> None:
         alive.beat(kept.lease_id)
     assert expire(yard) == 1
     assert states(yard, lost.lease_id, kept.lease_id) == ["expired", "held"]
+
+
+def test_a_lease_that_no_sweep_can_end_keeps_no_other_from_its_end(yard: Yard) -> None:
+    """By a defect its job is where no table lets it go from; a sweep meets it first each time."""
+    batch_id = validated(yard, rows=8)
+    one = machine(yard)
+    stuck, other = (grant.lease_id for grant in one.claim(want=8).grants)
+    job_id = lease(yard, stuck).job_id
+    with yard.store.begin() as session:
+        session.execute(update(Job).where(col(Job.id) == job_id).values(state="done"))
+    later(yard, 1)
+    one.beat(other)  # so that it comes second
+    later(yard, 301)
+    for _ in range(2):
+        expire(yard)
+        assert states(yard, stuck, other) == ["held", "expired"]
+    assert [job.state for job in shards(yard, batch_id)] == ["done", "queued"]
 
 
 def test_silence_is_stored_once_and_forgotten_with_the_next_beat(yard: Yard) -> None:

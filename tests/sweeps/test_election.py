@@ -51,6 +51,16 @@ def test_a_sweep_is_overdue_after_three_periods(yard: Yard) -> None:
     assert overdue(yard, hourly) == list(hourly)
 
 
+def test_a_clock_that_is_set_back_stops_no_sweep(yard: Yard) -> None:
+    """The database's machine came up with a wrong clock, and was told the right time later."""
+    assert run_pass(yard, "requeue", 5, "one") is not None
+    later(yard, -3600)
+    assert "requeue" in overdue(yard, PERIODS)
+    assert run_pass(yard, "requeue", 5, "one") is not None
+    assert run_pass(yard, "requeue", 5, "two") is None
+    assert "requeue" not in overdue(yard, PERIODS)
+
+
 def test_an_unknown_sweep_is_an_error_of_the_caller(yard: Yard) -> None:
     with pytest.raises(KeyError):
         run_pass(yard, "forged", 5, "one")
