@@ -307,30 +307,42 @@ class Agent:
             return
         self.exit_code, self.exit_reason = 1, str(error)
         log.error("worker.dismissed", why=str(error), code=error.code, status=error.status, request_id=error.request_id)
+        self._watch(self._settings.kill_after_seconds + EXIT_SECONDS, self.exit_code)
         self.enter(Phase.TERMINATING)
         for share in self._shares.all():
             share.give_up()
         threading.Thread(target=self.leave, args=(None, 0), name="gpuyard-dismissed", daemon=True).start()
 
     def leave(self, reason: ByeReason | None, abandoned: int) -> None:
-        """Say bye (not when dismissed), end the loops, end the process."""
+        """Say bye (not when dismissed), end the loops, end the process: whatever goes wrong on the way, it ends."""
         with self._leaving:
             if self._ended.is_set():
                 return
-            self._shares.wait_none(0.0 if reason else self._settings.kill_after_seconds)
-            self._puller.close()
-            self._probes.stop()
-            self._sender.stop()
-            if reason is not None:
-                say_bye(self._own, self._worker_id, reason, abandoned)
-            for loop in self._loops:
-                loop.stop()
-            for loop in self._loops:
-                loop.join(STOP_SECONDS)
-            self._close()
+            try:
+                self._take_leave(reason, abandoned)
+            except Exception:
+                log.exception("leave.failed")
+            finally:
+                self._close()
         log.info("worker.left", reason=reason or "dismissed", exit_code=self.exit_code)
         self._on_exit(self.exit_code)
 
+    def _take_leave(self, reason: ByeReason | None, abandoned: int) -> None:
+        self._shares.wait_none(0.0 if reason else self._settings.kill_after_seconds)
+        self._puller.close()
+        self._probes.stop()
+        self._sender.stop()
+        if reason is not None:
+            say_bye(self._own, self._worker_id, reason, abandoned)
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.join(STOP_SECONDS)
+
     def _close(self) -> None:
-        self._parts.close()
-        self._ended.set()
+        try:
+            self._parts.close()
+        except Exception:
+            log.exception("close.failed")
+        finally:
+            self._ended.set()

@@ -1,7 +1,10 @@
 """A worker's last word: one try of two seconds that delays nothing, and on which nothing depends (BY-01 to BY-07)."""
 
+import threading
+
 import structlog
 
+from app.client.control_plane import BYE_SECONDS
 from app.client.errors import ControlPlaneError
 from app.domain.workers import ByeReason
 from app.schemas.workers import Bye
@@ -18,10 +21,17 @@ def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> N
         inflight_abandoned=abandoned,
         spooled=own.spool.ending_leases(),
     )
-    try:
-        own.plane.bye(worker_id, bye)
-    except ControlPlaneError as error:
-        log.debug("bye.unanswered", why=str(error))
+
+    def say() -> None:
+        try:
+            own.plane.bye(worker_id, bye)
+        except ControlPlaneError as error:
+            log.debug("bye.unanswered", why=str(error))
+
+    # Each step of a call has a time of its own, and an answer that comes byte by byte none: the whole has two seconds.
+    saying = threading.Thread(target=say, name="gpuyard-bye", daemon=True)
+    saying.start()
+    saying.join(BYE_SECONDS)
 
 
 def take_back_hello(own: Opened, reason: ByeReason) -> None:

@@ -8,8 +8,10 @@ model-progress, bye, content.
 import hashlib
 import json
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -17,7 +19,7 @@ from typing import Any, Self
 from app.domain.rowsets import RowSet
 from app.schemas.handins import read_hand_in
 from app.schemas.segments import FirstRows, HandInHeader
-from tests.fakes.plane_answers import Answer, Cut, Hang, Lose
+from tests.fakes.plane_answers import Answer, Cut, Drip, Hang, Lose
 
 WAIT_SECONDS = 10.0
 
@@ -335,6 +337,9 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(told, Answer):
             self._send(told)
             return
+        if isinstance(told, Drip):
+            self._drip(told.until)
+            return
         if isinstance(told, Hang):
             told.until.wait(WAIT_SECONDS)
         if call.route == "content":
@@ -354,6 +359,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _drip(self, until: threading.Event) -> None:
+        self.close_connection = True
+        end = time.monotonic() + WAIT_SECONDS
+        self.send_response(200)
+        self.send_header("content-length", "1000000")
+        self.end_headers()
+        with suppress(OSError):  # whoever asked has enough of it
+            while not until.wait(0.1) and time.monotonic() < end:
+                self.wfile.write(b" ")
 
     def _content(self, call: Call, cut: int | None) -> None:
         first, _, last = call.headers["range"].removeprefix("bytes=").partition("-")

@@ -31,3 +31,10 @@ class Hang:
     """Answer only when the event is set."""
 
     until: threading.Event
+
+
+@dataclass(frozen=True)
+class Drip:
+    """Answer byte by byte, without end, until the event is set."""
+
+    until: threading.Event

@@ -11,10 +11,11 @@ import pytest
 from pydantic import SecretStr
 
 from app.domain.workers import ByeReason, Phase
-from app.worker import drain
+from app.worker import drain, leaving
 from app.worker.agent import Agent
+from app.worker.watchdog import EXIT_SECONDS
 from config.settings import WorkerSettings
-from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, Lose, refusal, rows
+from tests.fakes.control_plane import WAIT_SECONDS, Answer, Drip, FakeControlPlane, Hang, Lose, refusal, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
 StartAgent = Callable[..., Agent]
@@ -58,6 +59,7 @@ def test_a_shard_that_is_not_complete_is_handed_in_and_released(
     runtime.wait(lambda: len(runtime.running) == 2)
     agent.on_signal()
     plane.wait(lambda: any(call.body["phase"] == "draining" for call in plane.called("heartbeat")))
+    plane.wait(lambda: not any(share.rows_waiting for share in agent._shares.all()))  # it says so before it is so
     runtime.let_all()
     assert agent.join(10)
     assert (sorted(plane.stored), plane.states()) == ([0, 1], {1: "released"})
@@ -90,6 +92,24 @@ def test_bye_says_how_many_shards_were_left_with_rows_that_run(
     bye = plane.called("bye")[0].body
     assert (agent.exit_code, bye["reason"], bye["inflight_abandoned"]) == (0, "signal", 2)
     assert set(plane.stored) == {0}
+
+
+def test_beats_go_on_to_the_end_and_say_how_far_it_is(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    def say(phase: str) -> None:
+        plane.wait(lambda: phase in [call.body["phase"] for call in plane.called("heartbeat")])
+
+    runtime.is_deaf = True
+    agent = running(plane, runtime, start_agent, drain_seconds=30.0, kill_after_seconds=15.0)
+    agent.on_signal()
+    say("draining")
+    agent.on_signal()
+    say("terminating")
+    runtime.let_all()
+    assert agent.join(30)
+    said = dict.fromkeys(call.body["phase"] for call in plane.called("heartbeat"))
+    assert list(said)[-3:] == ["ready", "draining", "terminating"]
 
 
 def test_a_second_signal_grants_no_more_time(
@@ -176,7 +196,51 @@ def test_a_control_plane_that_is_away_keeps_nobody_and_loses_nothing(
     assert set(plane.stored) == {0, 1, 2, 3}
 
 
+def test_a_goodbye_whose_answer_never_ends_keeps_nobody(
+    plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaving, "BYE_SECONDS", 0.5)
+    gone = threading.Event()
+    plane.next("bye", Drip(gone))
+    agent = start_agent()
+    began = time.monotonic()
+    agent.on_signal()
+    assert agent.join(30)
+    gone.set()
+    assert time.monotonic() - began < WAIT_SECONDS, "the answer went on for so long"
+    assert agent.exit_code == 0
+
+
+def test_a_part_that_cannot_be_closed_keeps_no_process(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close() -> None:
+        raise OSError("the driver is gone")
+
+    monkeypatch.setattr(runtime, "close", close)
+    agent = start_agent()
+    agent.on_signal()
+    assert agent.join(30)
+    assert len(plane.called("bye")) == 1
+
+
 class TestDismissal:
+    def test_has_a_last_resort_too(self, plane: FakeControlPlane, runtime: SteeredExecutor, tmp_path: Path) -> None:
+        """Something may hang in a process that nobody wants any more, too: it ends, and says that it was dismissed."""
+        watched: list[tuple[float, int]] = []
+        settings = WorkerSettings(
+            server_url=plane.url,
+            api_key=SecretStr("gk-test"),
+            worker_name="gpu-1",
+            state_dir=tmp_path / "state",
+            kill_after_seconds=2.0,
+        )
+        agent = Agent(settings, [runtime], watch=lambda seconds, code: watched.append((seconds, code)))
+        agent.start()
+        plane.next("heartbeat", refusal(401))
+        assert agent.join(30)
+        assert watched == [(2.0 + EXIT_SECONDS, 1)]
+
     @pytest.mark.parametrize("no", [refusal(401), refusal(403), refusal(412), refusal(426), refusal(409, "superseded")])
     def test_stops_all_jobs_keeps_the_spool_and_exits_1(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, no: Answer, tmp_path: Path
