@@ -131,7 +131,7 @@ class Http:
         """Turn what the network does into TryLater."""
         try:
             yield
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:  # nobody answers, or what comes cannot be read (a proxy's broken gzip)
             if self.reachability.is_closed:
                 raise TryLater("the client is closed") from error
             self.reachability.failed(f"{type(error).__name__}: {error}")

@@ -174,7 +174,7 @@ class Ringer(Collector):
         try:
             with self._celery.connection_for_write() as connection:
                 connection.channel()  # Redis is asked for its PONG when a channel is opened
-        except _BROKER_AWAY as error:
+        except Exception as error:  # noqa: BLE001 - as above: it may be more than a broker that is away
             self._is_up = False
             self._complain(f"{type(error).__name__}: {error}")
         else:

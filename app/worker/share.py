@@ -187,10 +187,10 @@ class Share:
     def _fill(self, shard: Shard, content: bytes) -> None:
         try:
             loader.fill(self.batch, shard, content, self._queue)
-        except Exception as error:  # noqa: BLE001 - the same
+            if shard.grant.row_by_row:
+                self._row_by_row.run(shard)  # it came alone, and claims bring nothing until it has ended
+        except Exception as error:  # noqa: BLE001 - the same: rows that nobody queues any more would never end
             self._not_loaded([shard], error)
-        if shard.grant.row_by_row:
-            self._row_by_row.run(shard)  # it came alone, and claims bring nothing until it has ended
 
     def _queue(self, shard: Shard, rows: list[Row]) -> None:
         self._queue_now(shard, self._parked.sort_out(shard, rows))

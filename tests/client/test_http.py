@@ -25,6 +25,12 @@ def test_the_same_bytes_are_sent_until_somebody_answers(plane: FakeControlPlane,
     assert [call.raw for call in plane.called("bye")] == [b'{"a":1}'] * 4
 
 
+def test_an_answer_that_cannot_be_read_is_none(plane: FakeControlPlane, http: Http) -> None:
+    plane.next("bye", Answer(200, {"a": 1}, headers={"content-encoding": "gzip"}))
+    http.call("POST", "/workers/w/bye", content=b"{}", deadline_seconds=10)
+    assert len(plane.called("bye")) == 2
+
+
 def test_without_a_deadline_there_is_one_try(plane: FakeControlPlane, http: Http) -> None:
     plane.next("bye", Answer(500))
     with pytest.raises(TryLater):
