@@ -99,8 +99,11 @@ class Spool:
         self.on_change()
 
     def remove(self, item: Spooled) -> None:
-        """It is answered."""
-        item.path.unlink(missing_ok=True)
+        """It is answered. A file that stays (a disk that turned read-only) is sent once more by the next process."""
+        try:
+            item.path.unlink(missing_ok=True)
+        except OSError as error:
+            self._note(_words(error))
 
     def orphan(self, item: Spooled) -> None:
         """Leave it to `send_orphans`: its share has ended."""
@@ -132,8 +135,8 @@ class Spool:
     def send_orphans(self, plane: ControlPlane, *, deadline_seconds: float) -> None:
         """Send all, oldest first. Raises TryLater or Dismissed; what was not answered stays.
 
-        What is refused, cannot be read, or is of a worker that nobody knows any more, is thrown away: it would stand
-        before everything else for ever.
+        What is refused, makes no sense, or is of a worker that nobody knows any more, is thrown away: it would stand
+        before everything else for ever. What the disk does not give is left for the next process.
 
         They are sent without a boot id: they count by their lease alone, also when this process has not said hello.
         """
@@ -144,7 +147,11 @@ class Spool:
                     _send(item, plane, deadline_seconds)
                 except (Refused, NotKnown, ValidationError, FileNotFoundError) as error:
                     log.warning("spool.refused", file=item.path.name, why=str(error))
-                self.remove(item)
+                    self.remove(item)
+                except OSError as error:
+                    log.error("spool.unreadable", file=item.path.name, why=_words(error))  # noqa: TRY400 - one line
+                else:
+                    self.remove(item)
                 with self._lock:
                     self._orphans.remove(item)
 

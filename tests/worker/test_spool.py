@@ -108,9 +108,25 @@ def test_a_file_that_makes_no_sense_does_not_stop_the_others(
     tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
 ) -> None:
     (tmp_path / "000-000.handin").write_bytes(b"\x00 garbage")
+    (tmp_path / "000-001.handin").mkdir()  # nobody can read it, root neither
     Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(2))
-    Spool(tmp_path).send_orphans(client, deadline_seconds=0)
+    spool = Spool(tmp_path)
+    assert spool.count() == 3
+    spool.send_orphans(client, deadline_seconds=0)
     assert plane.states()[2] == "reported"
+    assert not spool.has_orphans
+
+
+def test_a_file_that_cannot_be_removed_keeps_no_shard_from_its_end_and_is_said(tmp_path: Path) -> None:
+    """A disk that turns read-only in mid-run: what was answered is answered, and nothing more is claimed."""
+    spool = Spool(tmp_path)
+    item = spool.write(SpoolKind.HAND_IN, hand_in(1))
+    item.path.unlink()
+    item.path.mkdir()
+    spool.remove(item)
+    assert spool.error is not None
+    spool.try_again()
+    assert spool.error is None
 
 
 def test_failures_are_sent_too_and_all_ends_are_named_in_bye(
