@@ -49,9 +49,22 @@ class Races(Workers):
         self.do_all_duties()
         for which in range(len(self.hands)):
             self.claim(which, 4, is_lost=False)
+        self.any_day(self.hands[0])
         for event, answer, which in meetings:
             self.all_is_sound()
             self.meet(event, answer, int(which))
+
+    def any_day(self, hand: Hand) -> None:
+        """What chance hardly ever brings within so few steps: a lease missed once, an end too early, a part again."""
+        lease_id = self._lease_of(hand, 0)
+        assert lease_id is not None
+        for listed in ([], [], [lease_id]):
+            self.ledger.postponed(jump(self.yard, 10))
+            self._beats(hand, listed, 0, Phase.READY)
+            self.all_is_sound()
+        self._hands_in(hand, lease_id, 1, ends=True, failed=False)
+        self.all_is_sound()
+        self.hand_in_again(0)
 
     @rule(event=st.sampled_from(EVENTS), answer=st.sampled_from(ANSWERS), which=pick)
     def meet(self, event: str, answer: str, which: int) -> None:
@@ -190,9 +203,25 @@ class Races(Workers):
             stored = {row for job in shards(self.yard, batch_id) for row in RowSet.parse(job.done_rows)}
             assert stored == {row for of, row in self.answers if of == batch_id}
 
+    def is_told_twice(self) -> None:
+        """The window of a batch ends while a worker is at it, and then somebody cancels it: the first word stands."""
+        self.create(4, is_bad=False, window="1h")
+        self.do_all_duties()
+        late = machine(self.yard, "the-late", slots=5)
+        assert late.claim(want=4).batch is not None
+        self.all_is_sound()
+        self.ledger.postponed(jump(self.yard, 3700))
+        self.sweep_batches(100)
+        for batch_id in self.batches:
+            if batch(self.yard, batch_id).outcome == "expired":
+                with suppress(Refusal):
+                    cancel(self.yard, batch_id)
+                self.ledger.look()
+
     def teardown(self) -> None:
         """Whatever happened, every batch comes to its end."""
         try:
+            self.is_told_twice()
             end_all(self.yard, self.controllers[0], self.answers)
             for batch_id in self.batches:
                 assert ended(self.yard, batch_id), batch(self.yard, batch_id)

@@ -3,6 +3,7 @@
 import pytest
 from sqlmodel import func, select
 
+from app.blobs.store import BlobUnavailable
 from app.db.tables import Blob, Segment
 from app.domain.errors import BadRequest
 from app.schemas.segments import End, HandInHeader
@@ -61,6 +62,25 @@ def test_the_same_content_again_is_a_duplicate_and_other_content_a_conflict(yard
     assert one.hand_in(batch_id, {mine: [0, 1]}, seq=1, answer="other").parts == {mine: "conflict"}
     assert one.hand_in(batch_id, {mine: [2]}, seq=1).parts == {mine: "conflict"}
     assert stored(yard) == 1
+    assert_sound(yard)
+
+
+def test_a_disk_that_is_full_stores_nothing_and_takes_the_same_call_once_there_is_room(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise BlobUnavailable("no space left on device")
+
+    batch_id = validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one)
+    with monkeypatch.context() as disk:
+        disk.setattr("app.blobs.local.LocalBlobWriter.write", full)
+        with pytest.raises(BlobUnavailable):
+            one.hand_in(batch_id, {mine: [0, 1, 2, 3]}, ends=[mine], seq=1)
+    assert (stored(yard), states(yard, mine)) == (0, ["held"])
+    answer = one.hand_in(batch_id, {mine: [0, 1, 2, 3]}, ends=[mine], seq=1)
+    assert (answer.parts, answer.ends) == ({mine: "stored"}, {mine: "ended"})
     assert_sound(yard)
 
 

@@ -146,6 +146,8 @@ def test_every_transaction_locks_in_one_order(yard: Yard) -> None:
         first_rows(yard)
     wrong = [tables for tables in transactions if tables != sorted(tables, key=ORDER.index)]
     assert wrong == []
+    both = [tables for tables in transactions if {"worker", "lease"} <= set(tables)]
+    assert both == [["worker", "lease"]], "the goodbye's: no hand-in, report or renewal writes a worker's row"
     met = {table for tables in transactions for table in tables}
     assert met == set(ORDER)
     assert ["lease", "job", "batch"] in transactions
