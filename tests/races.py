@@ -212,6 +212,7 @@ class Races(Workers):
         self.all_is_sound()
         self.ledger.postponed(jump(self.yard, 3700))
         self.sweep_batches(100)
+        self.ledger.look()
         for batch_id in self.batches:
             if batch(self.yard, batch_id).outcome == "expired":
                 with suppress(Refusal):
