@@ -8,6 +8,7 @@ from app.cli.errors import CliError, ExitCode
 from app.cli.printing import clean
 from app.client.errors import ControlPlaneError, TryLater
 from app.client.public import PublicApi
+from app.local.control_plane import distrust
 from config.logging import configure
 from config.settings import ClientSettings, load_with_origins
 
@@ -45,15 +46,14 @@ def server() -> Iterator[PublicApi]:
         try:
             yield api
         except ControlPlaneError as error:
-            will_pass = isinstance(error, TryLater) and not _is_distrust(error)
+            will_pass = isinstance(error, TryLater) and not (error.status is None and distrust(error.message))
             exit_code = ExitCode.AWAY if will_pass else ExitCode.ERROR
             raise CliError(explain(error, address), exit_code=exit_code) from error
 
 
 def explain(error: ControlPlaneError, address: Address) -> str:
     """Say what a call ended with, and what to do about it."""
-    if _is_distrust(error):
-        why = error.message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+    if error.status is None and (why := distrust(error.message)):
         return (
             f"the certificate of {address.url} is not trusted here: {why}. Where an authority of your own signed it, "
             "set SSL_CERT_FILE to the file of that authority"
@@ -67,7 +67,3 @@ def explain(error: ControlPlaneError, address: Address) -> str:
         return f"{address.url} refuses the key from {address.key_from}: {error.message}"
     message = clean(error.message)
     return f"{address.url}: {message}" if error.code is None else f"{message} ({error.code})"
-
-
-def _is_distrust(error: ControlPlaneError) -> bool:
-    return error.status is None and "CERTIFICATE_VERIFY_FAILED" in error.message

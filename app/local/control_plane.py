@@ -10,6 +10,17 @@ class KeyRefused(Exception):
     """The API does not know the admin key: another database, or one that has had tokens before."""
 
 
+class CertificateRefused(Exception):
+    """The API's certificate is not trusted here, which does not pass with time; the message is OpenSSL's reason."""
+
+
+def distrust(message: str) -> str | None:
+    """Why a certificate was not trusted, out of the message of a failed call. None: it failed for something else."""
+    if "CERTIFICATE_VERIFY_FAILED" not in message:
+        return None
+    return message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
+
+
 class ControlPlane:
     """A client with short waits: its caller has children to watch between two calls."""
 
@@ -21,10 +32,13 @@ class ControlPlane:
         self._http.close()
 
     def ready(self) -> bool:
-        """Whether the API serves."""
-        with suppress(httpx.TransportError):
+        """Whether the API serves. Raises CertificateRefused."""
+        try:
             return self._http.get("/readyz").status_code == httpx.codes.OK
-        return False
+        except httpx.TransportError as error:
+            if why := distrust(str(error)):
+                raise CertificateRefused(why) from error
+            return False
 
     def create_worker_key(self) -> str:
         """A token for the workers of this machine. Raises KeyRefused, httpx.HTTPError."""
