@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlmodel import select
-
 from app.blobs.local import LocalBlobs
 from app.db.store import Store
-from app.db.tables import Batch, Event, Job, Lease, Org, Pool, Worker
-from app.domain.jobs import ControlVerb, JobKind
-from app.domain.leases import LeaseState
+from app.db.tables import Org, Pool
 from app.domain.outputs import output_line
 from app.domain.rows import Reply, RowError, RowErrorCode
 from app.domain.rowsets import RowSet
@@ -43,6 +39,7 @@ from app.services.files import Upload
 from app.services.heartbeats import heartbeat
 from app.sweeps import lease_expiry
 from tests.soundness import assert_sound as assert_sound  # noqa: PLC0414 - where every test of the yard finds it
+from tests.stored import batch, control_job, events, lease, shards, states, worker  # noqa: F401 - the same
 
 CHAT = "/v1/chat/completions"
 USER = Caller("org_1", None, "tester", frozenset({"admin", "worker"}), operator=True)
@@ -360,41 +357,6 @@ class Controller:
 # --- what is stored
 
 
-def batch(yard: Yard, batch_id: str) -> Batch:
-    with yard.store.read() as session:
-        return session.exec(select(Batch).where(Batch.id == batch_id)).one()
-
-
-def shards(yard: Yard, batch_id: str) -> list[Job]:
-    with yard.store.read() as session:
-        return list(
-            session.exec(select(Job).where(Job.batch_id == batch_id, Job.kind == JobKind.SHARD).order_by("number"))
-        )
-
-
-def control_job(yard: Yard, batch_id: str, verb: ControlVerb) -> Job | None:
-    with yard.store.read() as session:
-        return session.exec(
-            select(Job).where(Job.batch_id == batch_id, Job.kind == JobKind.CONTROL, Job.verb == verb)
-        ).first()
-
-
-def lease(yard: Yard, lease_id: int) -> Lease:
-    with yard.store.read() as session:
-        return session.exec(select(Lease).where(Lease.id == lease_id)).one()
-
-
-def worker(yard: Yard, worker_id: str) -> Worker:
-    with yard.store.read() as session:
-        return session.exec(select(Worker).where(Worker.id == worker_id)).one()
-
-
-def events(yard: Yard, subject: str) -> list[str]:
-    """The types of a subject's events, in order."""
-    with yard.store.read() as session:
-        return list(session.exec(select(Event.type).where(Event.subject == subject).order_by("seq")))
-
-
 def result_files(yard: Yard, batch_id: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The lines of the output and of the error file."""
     found = batch(yard, batch_id)
@@ -407,8 +369,3 @@ def result_files(yard: Yard, batch_id: str) -> tuple[list[dict[str, Any]], list[
         lines = yard.blobs.read(where.blob_key).splitlines()
         contents.append([json.loads(line) for line in lines])
     return contents[0], contents[1]
-
-
-def states(yard: Yard, *lease_ids: int) -> list[LeaseState]:
-    """The states of leases."""
-    return [LeaseState(lease(yard, lease_id).state) for lease_id in lease_ids]
