@@ -13,6 +13,7 @@ from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
 
 MAX_EVENTS_LISTED = 1000
+_ENDS = {f"batch.{state.value}" for state in ENDED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ def listed(
 def of_batch(yard: Yard, caller: Caller, batch_id: str, after: int) -> Look:
     """Look at a batch's events behind the cursor. Raises NotFound."""
     with yard.store.read() as session:
-        # The state first: it was committed with its event, which the queries after it then see.
+        # The state first: it was committed with its event, which the queries after it then see. Or before it, and yet
+        # the event is found: then nothing new would ever have the reader look again.
         batch = own_batch(session, caller, batch_id)
         found = events_sql.after(
             session,
@@ -70,7 +72,8 @@ def of_batch(yard: Yard, caller: Caller, batch_id: str, after: int) -> Look:
             limit=MAX_EVENTS_LISTED,
         )
         more = len(found) == MAX_EVENTS_LISTED or events_sql.unsettled(session, batch_id)
-    return Look([_shown(event) for event in found], last=batch.state in ENDED and not more)
+    has_ended = batch.state in ENDED or any(event.type in _ENDS for event in found)
+    return Look([_shown(event) for event in found], last=has_ended and not more)
 
 
 def _shown(event: Event) -> EventObject:
