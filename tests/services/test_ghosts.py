@@ -5,11 +5,7 @@ from app.schemas.workers import Heartbeat
 from app.services import heartbeats
 from app.services.context import Yard
 from app.services.heartbeats import Beat
-from tests.yards import Machine, assert_sound, batch, later, machine, shards, states, validated
-
-
-def grants_of(one: Machine, count: int) -> list[int]:
-    return [grant.lease_id for grant in one.claim(want=4 * count).grants]
+from tests.yards import assert_sound, batch, grants_of, later, machine, shards, states, validated
 
 
 def test_a_lease_whose_claim_was_never_answered_is_a_ghost(yard: Yard) -> None:

@@ -16,6 +16,7 @@ from tests.yards import (
     assert_sound,
     batch,
     events,
+    grants_of,
     later,
     lease,
     machine,
@@ -31,10 +32,6 @@ from tests.yards import (
 def stored(yard: Yard) -> int:
     with yard.store.read() as session:
         return session.exec(select(func.count()).select_from(Segment)).one()
-
-
-def grants_of(one: Machine, count: int = 1) -> list[int]:
-    return [grant.lease_id for grant in one.claim(want=4 * count).grants]
 
 
 def test_one_call_covers_all_shards_of_a_batch(yard: Yard) -> None:

@@ -21,6 +21,7 @@ from tests.yards import (
     batch,
     events,
     expire,
+    grants_of,
     later,
     lease,
     machine,
@@ -35,10 +36,6 @@ def refusal(call: Callable[[], object]) -> str | None:
     with pytest.raises(Refusal) as refused:
         call()
     return refused.value.code
-
-
-def grants_of(one: Machine, count: int) -> list[int]:
-    return [grant.lease_id for grant in one.claim(want=4 * count).grants]
 
 
 def test_a_beat_renews_exactly_what_it_lists(yard: Yard) -> None:
