@@ -56,4 +56,7 @@ def the_one(meant: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
 def require_extra(extra: str, *modules: str) -> None:
     """Raise CliError naming the extra when one of its modules is not installed; nothing is imported."""
     if any(find_spec(module) is None for module in modules):
-        raise CliError(f"this command needs the extra {extra!r}: pip install 'gpuyard[{extra}]'")
+        raise CliError(
+            f"this command needs the packages of the extra {extra!r}: `make install` in a clone has them; "
+            f"of a wheel: pip install 'WHEEL[{extra}]'"
+        )

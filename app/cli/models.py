@@ -44,7 +44,9 @@ def fetch(
     else:
         say(f"{PACKAGE} {VERSION} is installed; `gpuyard up --runtime local` runs it")
     if find_spec("xllamacpp") is None:
-        say("to run it, llama.cpp is missing: pip install 'gpuyard[local]'")
+        say(
+            "to run it, llama.cpp is missing: `make install` in a clone has it, and so has the extra `local` of a wheel"
+        )
 
 
 def installed() -> str | None:

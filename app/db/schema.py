@@ -46,7 +46,8 @@ def refuse_newer(revision: str | None) -> None:
     if revision is not None and revision not in _known():
         raise SchemaMismatch(
             f"the database is at revision {revision}, which a newer gpuyard made; this one knows up to {head()}. "
-            "Upgrade gpuyard on this machine: pip install --upgrade 'gpuyard[server]'"
+            "Upgrade gpuyard on this machine (docs/operate/upgrade.md): git pull and make install in a clone, "
+            "or the newer wheel"
         )
 
 

@@ -43,7 +43,8 @@ def why_waiting(
         return f"no worker of pool {pool} is registered"
     reachable = [worker for worker in present if not worker.unreachable]
     if not reachable:
-        return f"all {len(present)} workers of pool {pool} are unreachable"
+        those = "the only worker" if len(present) == 1 else f"all {len(present)} workers"
+        return f"{those} of pool {pool} {'is' if len(present) == 1 else 'are'} unreachable"
     able = [w for w in reachable if not needs or any(can_serve(w.runtimes, need, live_only=True) for need in needs)]
     if not able:
         return _unserved(reachable, needs, pool)

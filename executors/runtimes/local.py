@@ -35,7 +35,10 @@ _NEEDS_TEMPLATE = {
     "supports_reasoning_effort": ("reasoning_effort", "reasoning"),
 }
 """What llama.cpp ignores without a word when the model's chat template has no place for it, as `/props` tells."""
-_ADVICE = "Install it with `pip install 'gpuyard[local]'` and get the model with `gpuyard model fetch`."
+_ADVICE = (
+    "Install it with `make install` in a clone (of a wheel: its extra `local`), "
+    "and get the model with `gpuyard model fetch`."
+)
 
 
 class LocalExecutor(OpenAICompatibleExecutor):

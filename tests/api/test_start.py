@@ -115,7 +115,7 @@ def test_another_schema_is_not_served_and_the_command_is_named(
     code, _, err = run(url, tmp_path, "serve", "--port", "0")
     assert code == 1
     assert err.count("\n") == 1
-    assert ("gpuyard migrate" if broken == "empty" else "pip install --upgrade") in err
+    assert ("gpuyard migrate" if broken == "empty" else "the newer wheel") in err
 
 
 def test_a_setting_that_cannot_be_is_one_line(sqlite_databases: Databases, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def why(*workers: WorkerView, earlier: int = 0, needs: tuple[Requirement, ...] =
     [
         ((), "no worker of pool gpu is registered"),
         ((worker(state=WorkerState.GONE),), "no worker of pool gpu is registered"),
+        ((worker(unreachable=True),), "the only worker of pool gpu is unreachable"),
         ((worker(unreachable=True),) * 2, "all 2 workers of pool gpu are unreachable"),
         ((worker(runtimes=()),), "no runtime of pool gpu is up"),
         (

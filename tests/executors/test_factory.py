@@ -115,7 +115,7 @@ def test_auto_sends_no_prompts_to_a_web_server_on_vllms_port(
 
 def test_auto_ends_with_the_local_model(built: Built, nowhere: str) -> None:
     if importlib.util.find_spec("xllamacpp") is None:  # not imported: a system may lack what it is linked with
-        pytest.skip("pip install 'gpuyard[local]'")
+        pytest.skip("the extra `local`")
     (executor,) = built(detect(ExecutorSettings(), Places(ollama=nowhere, vllm=nowhere)))
     assert type(executor) is LocalExecutor
 

