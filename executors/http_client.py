@@ -241,7 +241,7 @@ class HttpClient:
             if not self._idle[0].is_fresh(time.monotonic()):  # the oldest rest at the left end
                 self._drop(self._idle.popleft())
         except IndexError:
-            """Another thread was quicker."""
+            pass  # another thread was quicker
 
     def _drop(self, connection: Connection) -> None:
         self._open.discard(connection)

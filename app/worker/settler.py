@@ -295,4 +295,4 @@ class Settler(Loop):
         except Dismissed as error:
             self._dismissed(error)
         except (TryLater, Refused):
-            """Nothing depends on it; the next one tells more."""
+            pass  # nothing depends on it; the next one tells more
