@@ -21,12 +21,14 @@ def locked_tick(session: Session, now: datetime) -> PresenceTick:
     return session.exec(query).one()
 
 
-def tick_at(session: Session) -> datetime | None:
-    """Read when the tick moved last."""
-    return session.exec(select(PresenceTick.at).where(col(PresenceTick.id) == 1)).first()
+def the_tick(session: Session) -> PresenceTick | None:
+    """Read when the tick moved last, and since when without a gap."""
+    return session.exec(select(PresenceTick).where(col(PresenceTick.id) == 1)).first()
 
 
-def move_tick(session: Session, tick: PresenceTick, now: datetime) -> None:
+def move_tick(session: Session, tick: PresenceTick, now: datetime, *, after_gap: bool = False) -> None:
     """Set the tick (locked) to `now`."""
     tick.at = now
+    if after_gap:
+        tick.heard_since = now
     session.add(tick)

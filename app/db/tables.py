@@ -450,9 +450,13 @@ class SweepState(SQLModel, table=True):
 
 
 class PresenceTick(SQLModel, table=True):
-    """One row: when API processes last said that they can hear heartbeats (PROTOCOL 4)."""
+    """One row: when API processes last said that they can hear heartbeats (PROTOCOL 4).
+
+    `heard_since`: the end of the last absence; None: there was none.
+    """
 
     __tablename__ = "presence_tick"
 
     id: int = Field(default=1, primary_key=True)
     at: datetime = _at(nullable=False)
+    heard_since: datetime | None = _at()

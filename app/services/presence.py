@@ -21,8 +21,9 @@ def tick(yard: Yard) -> timedelta | None:
         before = presence_sql.locked_tick(session, yard.store.now(session))
         now = yard.store.now(session)
         gap = now - before.at
-        presence_sql.move_tick(session, before, now)
-        if gap.total_seconds() <= yard.timing.grace_seconds:
+        is_absence = gap > yard.timing.grace
+        presence_sql.move_tick(session, before, now, after_gap=is_absence)
+        if not is_absence:
             return None
         leases = leases_sql.postpone(session, gap)
         events.record(
@@ -40,5 +41,13 @@ def tick(yard: Yard) -> timedelta | None:
 
 def listening(session: Session, now: datetime, grace_seconds: float) -> bool:
     """Tell whether heartbeats can be heard: the tick is younger than the grace."""
-    at = presence_sql.tick_at(session)
-    return at is not None and (now - at).total_seconds() <= grace_seconds
+    tick = presence_sql.the_tick(session)
+    return tick is not None and (now - tick.at).total_seconds() <= grace_seconds
+
+
+def silence(session: Session, yard: Yard, last_seen_at: datetime, now: datetime) -> timedelta:
+    """Say for how long somebody has been silent who could have been heard: an absence of our own is left out."""
+    tick = presence_sql.the_tick(session)
+    if tick is None or now - tick.at > yard.timing.grace:
+        return timedelta()
+    return now - max(last_seen_at, tick.heard_since or last_seen_at)

@@ -31,6 +31,7 @@ from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import end_silenced
 from app.services.pools import timing_of
+from app.services.presence import silence
 from app.services.sightings import of_worker, record
 
 
@@ -166,7 +167,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     now = yard.store.now(session)
     if worker is None:
         worker = _new(caller, hello, now)
-    elif _held_by_another(worker, hello, yard, now):
+    elif _held_by_another(session, yard, worker, hello, now):
         raise Conflict(
             f"a worker named {hello.name} is alive on {worker.hostname or 'another machine'}: "
             "give this one another name (--name), or stop that one first",
@@ -213,9 +214,10 @@ def _new(caller: Caller, hello: Hello, now: datetime) -> Worker:
     )
 
 
-def _held_by_another(worker: Worker, hello: Hello, yard: Yard, now: datetime) -> bool:
-    alive = worker.state != WorkerState.GONE and not told(worker, yard.timing).unreachable(now - worker.last_seen_at)
-    return worker.install_id != hello.install_id and alive
+def _held_by_another(session: Session, yard: Yard, worker: Worker, hello: Hello, now: datetime) -> bool:
+    if worker.install_id == hello.install_id or worker.state == WorkerState.GONE:
+        return False
+    return not told(worker, yard.timing).unreachable(silence(session, yard, worker.last_seen_at, now))
 
 
 def _settle_leases(yard: Yard, worker: Worker, before: set[int], held: Sequence[int]) -> dict[int, LeaseVerdict]:

@@ -1,16 +1,30 @@
 """PROTOCOL 4: no worker pays for the service's own absence."""
 
+import pytest
 from sqlalchemy import text, update
 from sqlmodel import col
 
 from app.db.leases import overdue
 from app.db.tables import Job
+from app.domain.errors import Conflict
 from app.services import presence
 from app.services.context import Yard
 from app.services.leases import end_silenced
 from app.sweeps import heartbeat_sweeper
 from tests.interleaving import doing
-from tests.yards import cancel, events, expire, later, lease, machine, shards, states, validated, worker
+from tests.yards import (
+    Machine,
+    cancel,
+    events,
+    expire,
+    later,
+    lease,
+    machine,
+    shards,
+    states,
+    validated,
+    worker,
+)
 
 
 def test_nothing_expires_while_nobody_could_hear_a_heartbeat(yard: Yard) -> None:
@@ -37,6 +51,22 @@ def test_a_sweep_that_the_machine_fell_asleep_under_ends_nothing_that_was_renewe
     presence.tick(yard)
     assert states(yard, grant.lease_id) == ["held"]
     assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
+
+
+def test_no_other_install_takes_a_name_whose_worker_nobody_could_hear(yard: Yard) -> None:
+    one = machine(yard)
+    other = Machine(yard, "one", install_id="another")
+    later(yard, 360, listening=False)
+    with pytest.raises(Conflict, match="is alive"):  # no API has said yet that it is back
+        other.hello()
+    presence.tick(yard)
+    later(yard, 49)
+    with pytest.raises(Conflict, match="is alive"):
+        other.hello()
+    later(yard, 2)
+    other.hello()
+    with pytest.raises(Conflict, match="superseded"):
+        one.beat()
 
 
 def test_the_gap_is_added_exactly_once_by_many_tickers(yard: Yard) -> None:
