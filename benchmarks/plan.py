@@ -21,7 +21,7 @@ class Plan:
 
 
 QUICK = Plan("quick", 1, 0, 0, 4000, 8000, 1, 0, 0, 10_000, 0)
-STANDARD = Plan("standard", 5, 3, 1, 8000, 16_000, 2, 200, 40_000, 50_000, 1536)
+STANDARD = Plan("standard", 5, 3, 1, 8000, 16_000, 2, 200, 40_000, 50_000, 1024)
 FULL = Plan("full", 5, 5, 5, 8000, 40_000, 5, 200, 40_000, 50_000, 3072)
 TRIAL = Plan("trial", 1, 1, 1, 400, 800, 1, 5, 2000, 1000, 256)
 """Whether the bench itself works: its figures mean nothing."""

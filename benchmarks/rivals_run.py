@@ -28,8 +28,8 @@ class Rival:
 
 AIOHTTP_64 = Rival("aiohttp, 64 in flight", "aiohttp_script", 64)
 AIOHTTP_72 = Rival("aiohttp, 72 in flight", "aiohttp_script")
-OPENAI = Rival("AsyncOpenAI + semaphore", "openai_sdk", part=0.5)
-LITELLM = Rival("litellm.batch_completion", "litellm_batch", part=0.25, ordered=True)
+OPENAI = Rival("AsyncOpenAI + semaphore", "openai_sdk", part=0.33)
+LITELLM = Rival("litellm.batch_completion", "litellm_batch", part=0.15, ordered=True)
 CELERY = Rival("Celery, a task a row", "celery_rows", part=0.25, ordered=True)
 HTTPX = Rival("one httpx.AsyncClient", "httpx_client", part=0.1)
 ALL = (AIOHTTP_64, AIOHTTP_72, OPENAI, LITELLM, CELERY, HTTPX)
