@@ -151,6 +151,7 @@ class Agent:
 
     def beat_now(self, batch_id: str) -> None:
         """Ask the control plane about our leases now: somebody says that this batch was stopped."""
+        self._shares.held.stop_heard()
         if any(share.batch.id == batch_id for share in self._shares.all()):
             self._heartbeat.wake()
 
@@ -230,6 +231,7 @@ class Agent:
         if message.kind == MessageKind.WORK:
             self._shares.ring()
         elif message.kind == MessageKind.STOP:
+            self._shares.held.stop_heard()
             self._heartbeat.wake()
         elif message.kind == MessageKind.DRAIN:
             self.drain(ByeReason.DRAIN)

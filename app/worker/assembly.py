@@ -130,6 +130,7 @@ def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcom
         on_answer=agent.answered,
         on_dismissed=agent.dismissed,
     )
+    held.on_doubt = heartbeat.wake
     probes = Probes(own.runtimes, clock, on_change=agent.runtimes_changed)
     sender = SpoolSender(own.spool, own.plane)
     own.spool.on_change = agent.spool_changed

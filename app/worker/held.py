@@ -1,7 +1,8 @@
 """The leases this worker holds, and the clock by which it gives each up by itself (LS-05, PROTOCOL 2)."""
 
+import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -61,6 +62,9 @@ class HeldLeases:
         self._lock = threading.Lock()
         self._entries: dict[int, _Entry] = {}
         self._claiming: set[str] = set()
+        self._stop_heard_at = -math.inf
+        self.on_doubt: Callable[[], None] = lambda: None
+        """Called when a lease comes that may have been stopped while its claim was out: the next beat is told."""
 
     @contextmanager
     def claiming(self, request_id: str) -> Iterator[None]:
@@ -77,6 +81,12 @@ class HeldLeases:
         """Hold a lease whose claim was sent at `sent_at`."""
         with self._lock:
             self._entries[job.lease_id] = _Entry(job, sent_at)
+        if sent_at <= self._stop_heard_at:
+            self.on_doubt()
+
+    def stop_heard(self) -> None:
+        """Some batch was stopped, somebody says. A beat now does not list what claims that are out will bring."""
+        self._stop_heard_at = self._clock()
 
     def remove(self, lease_id: int) -> None:
         """Forget a lease whose end is acknowledged, or that is lost."""

@@ -103,10 +103,11 @@ def test_a_busy_worker_leaves_the_next_message_in_the_queue(
 
 
 def test_a_stop_over_the_broker_is_asked_of_the_control_plane_at_once(
-    plane: FakeControlPlane, start: Callable[..., ProcessContainer], celery_setup_app: Celery
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer], celery_setup_app: Celery, until: Until
 ) -> None:
     plane.timing |= {"renew_seconds": 60.0}
     start(SLOW)
+    until(lambda: celery_setup_app.control.ping(timeout=1.0))  # what is told before it listens, it hears with a beat
     plane.give_batch(list(rows(4)))
     celery_setup_app.send_task("run_batch", args=["batch_1"], queue="gpu")
     plane.wait(lambda: plane.leases)

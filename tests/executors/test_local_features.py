@@ -37,7 +37,7 @@ def row(endpoint: str, **body: Any) -> Row:
 
 def answered(executor: LocalExecutor, endpoint: str, **body: Any) -> dict[str, Any]:
     reply = asked(executor, endpoint, **body)
-    assert reply.ok, reply
+    assert reply.ok, str(reply)
     answer: dict[str, Any] = json.loads(reply.body or b"")
     return answer
 

@@ -107,3 +107,16 @@ def test_verdicts_about_unknown_leases_do_nothing(yard: Yard) -> None:
     yard.held.apply({1: STOP, 2: STALE, 3: RENEWED}, sent_at=1001.0)
     yard.held.stop([1, 2, 3])
     assert yard.held.listing().leases == [7]
+
+
+def test_a_lease_whose_claim_was_out_when_a_stop_was_heard_is_asked_about(yard: Yard) -> None:
+    asked: list[float] = []
+    yard.held.on_doubt = lambda: asked.append(yard.now)
+    yard.held.add(Job(8), 1000.0)
+    assert asked == [], "no stop was heard"
+    yard.now = 1005.0
+    yard.held.stop_heard()
+    yard.held.add(Job(9), 1006.0)
+    assert asked == [], "its claim was answered after the stop"
+    yard.held.add(Job(10), 1004.0)
+    assert asked == [1005.0]
