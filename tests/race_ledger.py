@@ -66,9 +66,9 @@ class Ledger:
     def due(self) -> set[int]:
         """The leases that a sweep has to end: overdue, or of a worker that said goodbye; none while nobody listens."""
         with self._yard.store.read() as session:
-            now, tick = self._yard.store.now(session), presence_sql.tick_at(session)
+            now, tick = self._yard.store.now(session), presence_sql.the_tick(session)
             gone = {one.id for one in session.exec(select(Worker)) if one.state == WorkerState.GONE}
-        if tick is None or (now - tick).total_seconds() > self._yard.timing.grace_seconds:
+        if tick is None or (now - tick.at).total_seconds() > self._yard.timing.grace_seconds:
             return set()
         return {
             lease_id

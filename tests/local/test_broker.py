@@ -130,5 +130,5 @@ def test_without_any_server_the_message_names_the_extra(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("app.local.broker.find_spec", lambda _name: None)
 
-    with pytest.raises(BrokerError, match=r"gpuyard\[embedded\]"):
+    with pytest.raises(BrokerError, match="the extra `embedded`"):
         find_server()
