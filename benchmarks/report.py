@@ -78,15 +78,14 @@ class Report:
 
 
 def commit() -> str:
-    """The commit this runs on, marked when there is something on top of it."""
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=10"],  # noqa: S607 - the developer's own git
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return found.stdout.strip() or "unknown"
+    """The commit this runs on, marked when there is something on top of it. The pages that runs write do not count."""
+    found = _git("describe", "--always", "--abbrev=10") or "unknown"
+    return found + ("-dirty" if _git("status", "--porcelain", "--", ".", ":!docs") else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S607 - the developer's own
+    return done.stdout.strip()
 
 
 def machine() -> str:
