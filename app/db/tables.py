@@ -291,6 +291,7 @@ class Worker(SQLModel, table=True):
     name: str
     install_id: str
     boot_id: str
+    starts: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
     pool: str
     transport: str = Transport.CELERY
     state: str = WorkerState.JOINING

@@ -68,6 +68,7 @@ class RuntimeInfo(Wire):
 
 
 MAX_GPUS = 64
+MAX_STARTS = 2**31 - 1
 
 
 class GpuSample(Wire):
@@ -106,13 +107,14 @@ class Hello(Wire):
     """A worker introduces itself. `held` are leases that it still works on; all its others end at once (R-25).
 
     `named` false: nobody chose `name`, so a single-worker token's name is better (TK-02). `row_by_row`: it knows grants
-    of that name; an older worker does not say so.
+    of that name; an older worker does not say so. `starts`: processes that this install has had; 0: it does not say.
     """
 
     name: WorkerName
     named: bool = True
     install_id: Opaque
     boot_id: Opaque
+    starts: int = Field(default=0, ge=0, le=MAX_STARTS)
     pool: Name
     transport: Transport
     protocol: int = PROTOCOL

@@ -46,7 +46,8 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
 
     The same install with a new boot supersedes its older process; its live leases that `held` does not name end at once
     and count as losses (R-25). Raises Conflict `name_taken` while another install of that name is within its grace,
-    BadRequest `unknown_pool`, Forbidden for a name that is not the token's, ProtocolMismatch.
+    `superseded` while a later start of its own is, BadRequest `unknown_pool`, Forbidden for a name that is not the
+    token's, ProtocolMismatch.
     """
     if hello.protocol != PROTOCOL:
         raise ProtocolMismatch(
@@ -173,9 +174,15 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
             "give this one another name (--name), or stop that one first",
             code="name_taken",
         )
+    elif _started_before(session, yard, worker, hello, now):
+        raise Conflict(
+            f"a later start of worker {hello.name} is alive on {worker.hostname or 'its machine'}: this process is "
+            "superseded. Two machines with copies of one state directory need one each (GPUYARD_STATE_DIR)",
+            code="superseded",
+        )
     is_restart = worker.boot_id != hello.boot_id
     if is_restart:
-        worker.install_id, worker.boot_id = hello.install_id, hello.boot_id
+        worker.install_id, worker.boot_id, worker.starts = hello.install_id, hello.boot_id, hello.starts
         worker.hello_at, worker.last_beat_at = now, None
         worker.timing = pool.timing if pool is not None else {}
         worker.drain_requested_at = worker.reset_requested_at = worker.command_at = None
@@ -215,7 +222,21 @@ def _new(caller: Caller, hello: Hello, now: datetime) -> Worker:
 
 
 def _held_by_another(session: Session, yard: Yard, worker: Worker, hello: Hello, now: datetime) -> bool:
-    if worker.install_id == hello.install_id or worker.state == WorkerState.GONE:
+    return worker.install_id != hello.install_id and _is_heard(session, yard, worker, now)
+
+
+def _started_before(session: Session, yard: Yard, worker: Worker, hello: Hello, now: datetime) -> bool:
+    """Whether a process speaks that has died since: its hello lay in a frozen API while the next one began to work.
+
+    A count that was put back with a machine's snapshot goes on once the worker of that name is silent.
+    """
+    is_older = worker.install_id == hello.install_id and 0 < hello.starts < worker.starts
+    return is_older and _is_heard(session, yard, worker, now)
+
+
+def _is_heard(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
+    """Whether the worker is within its grace."""
+    if worker.state == WorkerState.GONE:
         return False
     return not told(worker, yard.timing).unreachable(silence(session, yard, worker.last_seen_at, now))
 

@@ -42,6 +42,7 @@ def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample
         named=who.named,
         install_id=state.install_id,
         boot_id=state.boot_id,
+        starts=state.starts,
         pool=who.pool,
         transport=who.transport,
         phase=Phase.BOOTING,

@@ -2,12 +2,14 @@
 
 import fcntl
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
 from ulid import ULID
 
 from app import durable
+from app.schemas.workers import MAX_STARTS
 
 
 class StateDirBusy(Exception):
@@ -15,7 +17,7 @@ class StateDirBusy(Exception):
 
 
 class StateDir:
-    """Locked from `__init__` to `close`. `install_id` stays, `boot_id` is new for each process."""
+    """Locked from `__init__` to `close`. `install_id` stays, `boot_id` is new for each process, the `starts`-th one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,6 +27,7 @@ class StateDir:
         self._lock = _locked(path / "lock")
         self.install_id = _kept(path / "install_id")
         self.boot_id = f"boot_{ULID()}"
+        self.starts = _counted(path / "starts")
 
     def close(self) -> None:
         """Let the next process in."""
@@ -58,3 +61,14 @@ def _kept(path: Path) -> str:
     made = f"inst_{secrets.token_hex(16)}"
     durable.write(path, made.encode())
     return made
+
+
+def _counted(path: Path) -> int:
+    """Count this start. A full disk keeps nobody from starting: its spool is to be sent."""
+    try:
+        number = min(1 + max(0, int(path.read_text(encoding="ascii"))), MAX_STARTS)
+    except (OSError, ValueError):
+        number = 1
+    with suppress(OSError):
+        durable.write(path, str(number).encode())
+    return number

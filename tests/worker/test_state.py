@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.schemas.workers import MAX_STARTS
 from app.worker.state import StateDir, StateDirBusy
 
 
@@ -16,6 +17,24 @@ def test_the_install_id_stays_and_the_boot_id_is_new(tmp_path: Path) -> None:
     with StateDir(tmp_path / "state") as second:
         assert second.install_id == first.install_id
         assert second.boot_id != first.boot_id
+
+
+def test_each_start_is_counted(tmp_path: Path) -> None:
+    found = []
+    for _ in range(3):
+        with StateDir(tmp_path) as state:
+            found.append(state.starts)
+    assert found == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kept", "next_one"),
+    [(b"", 1), (b"\xff", 1), (b"-7", 1), (b"9" * 5000, 1), (str(MAX_STARTS).encode(), MAX_STARTS)],
+)
+def test_whatever_the_count_holds_the_worker_starts(tmp_path: Path, kept: bytes, next_one: int) -> None:
+    (tmp_path / "starts").write_bytes(kept)
+    with StateDir(tmp_path) as state:
+        assert state.starts == next_one
 
 
 def test_its_files_are_the_owners_alone(tmp_path: Path) -> None:
