@@ -60,7 +60,7 @@ def take_shards(
     limit: int,
     but: Collection[int] = (),
 ) -> Sequence[Job]:
-    """Lock queued shards of a batch that need one of `keys`, in order; those that failed on this worker come last.
+    """Lock queued shards of a batch that need one of `keys`, in order; those that are better run by another come last.
 
     Cautious ones are taken another way (app.services.cautious).
 

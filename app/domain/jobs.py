@@ -87,6 +87,14 @@ class Verdict:
     row_lost: bool = False
 
 
+def goes_elsewhere(end: LeaseEnd, losses: int) -> bool:
+    """Tell whether another worker is the better next one: after a failure, and from the second loss on.
+
+    One loss may be a mere restart, and who was started again has its hands free while the others work.
+    """
+    return end is LeaseEnd.FAILED or (end is LeaseEnd.LOST and losses > 1)
+
+
 def is_cautious(losses: int, max_losses: int) -> bool:
     """Tell whether a shard of so many losses is to run row by row: from the third, or for the last worker it may lose.
 

@@ -170,8 +170,10 @@ def _end_lease(session: Session, ending: Ending, *, subject: str, now: datetime,
 def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, *, now: datetime) -> None:
     move_job(session, job, verdict.state, now=now)
     job.attempts, job.losses = verdict.tally.attempts, verdict.tally.losses
-    if _cost(ending) in {LeaseEnd.FAILED, LeaseEnd.LOST}:
+    cost = _cost(ending)
+    if jobs.goes_elsewhere(cost, verdict.tally.losses):
         job.last_worker_id = ending.lease.worker_id
+    if cost in {LeaseEnd.FAILED, LeaseEnd.LOST}:
         code, message = ending.error or (RowErrorCode.WORKER_LOST, "the worker that ran this row was lost")
         job.error_code, job.error_message = code.value, message
     if verdict.state is JobState.QUEUED and job.kind == JobKind.CONTROL and ending.end is LeaseEnd.FAILED:
