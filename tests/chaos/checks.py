@@ -98,6 +98,7 @@ def of_takeovers(found: Sequence[Takeover], form: Form, stalls: Stalls) -> list[
         waits = [_wait(takeover, form, stalls) for takeover in found if takeover.met.fault.kind is kind]
         if waits:
             what = f"{len(waits)} shards after `{kind}`: seconds from {moment} to the next worker, at most"
+            what += "" if kind in SILENT else ", being next in line"
             worst = max(waits, key=lambda wait: wait.waited - wait.allowed)
             checks.append(Check(what, f"{worst.waited:.1f}", worst.words, worst.waited <= worst.allowed))
     return checks

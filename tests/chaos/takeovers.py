@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ class Takeover:
     """How long the service itself was away before it was set free; its workers' leases last so much longer."""
     deaf: float
     """How long nobody could claim it after that, the API being away, with the pause before workers try again."""
+    behind: float
+    """How long shards that come before it in the file were still waiting: workers that are full take one at a time."""
 
     @property
     def waited(self) -> float:
@@ -35,7 +37,7 @@ class Takeover:
         until = (self.freed if self.taken is None else self.taken) - self.deaf
         if self.met.fault.kind in SILENT:
             return until - self.absent
-        return until - (self.freed if self.met.fault.kind is Kind.DRAIN else self.returned or 0)
+        return until - self.behind - (self.freed if self.met.fault.kind is Kind.DRAIN else self.returned or 0)
 
     @property
     def span(self) -> tuple[float, float]:
@@ -77,9 +79,16 @@ def takeovers(
                 returned=hello - met.at if hello is not None else None,
                 absent=absent,
                 deaf=_deaf(happened, event["at"], later[0]) if later else 0,
+                behind=_behind(grants, job, event["at"], later[0]) if later else 0,
             )
         )
     return found
+
+
+def _behind(grants: Mapping[int, Sequence[float]], job: int, freed_at: float, taken_at: float) -> float:
+    """Jobs are numbered by their rows, and taken in that order: what lies before it goes first."""
+    before = [at for other in grants if other < job for at in grants[other] if freed_at < at <= taken_at]
+    return max(before, default=freed_at) - freed_at
 
 
 def _deaf(happened: Sequence[Happened], freed_at: float, taken_at: float) -> float:
