@@ -61,13 +61,18 @@ def build(
     if not parts and not ends and word is None:
         return None
     header = HandInHeader(worker_id=worker_id, batch_id=batch_id, parts=parts, ends=ends, first_rows=word)
+    return written(header, lines)
+
+
+def written(header: HandInHeader, lines: Iterable[bytes]) -> HandIn:
+    """Write a header and the lines of its parts down."""
     return HandIn(
         body=b"".join((header.model_dump_json().encode(), b"\n", *lines)),
-        parts=tuple(part.lease_id for part in parts),
-        ends=tuple(end.lease_id for end in ends),
-        line_bytes=size,
-        word=word,
-        counted=tuple(parts),
+        parts=tuple(part.lease_id for part in header.parts),
+        ends=tuple(end.lease_id for end in header.ends),
+        line_bytes=sum(part.length for part in header.parts),
+        word=header.first_rows,
+        counted=tuple(header.parts),
     )
 
 

@@ -5,26 +5,27 @@ sent again and again, byte for byte, until a verdict comes or no lease of it is 
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Collection
 
 import structlog
 
-from app.client.errors import Dismissed, Refused, TryLater
+from app.client.errors import Dismissed, LeaseLost, Refused, TryLater
 from app.client.patience import pause
+from app.domain.rows import RowErrorCode
 from app.schemas.claims import FailureReport, ReleaseRequest
-from app.schemas.segments import EndVerdict, HandInAnswer, PartVerdict, Progress
+from app.schemas.segments import EndVerdict, HandInAnswer, PartVerdict
 from app.worker import handin
 from app.worker.backlog import Backlog
 from app.worker.canary import Canary
 from app.worker.kit import Kit
+from app.worker.live_counts import LiveCounts
 from app.worker.loop import Loop
 from app.worker.rate import RateMeter
 from app.worker.shard import Failure, Fate, Shard
+from app.worker.smaller import cut_up
 from app.worker.spool import Spooled, SpoolKind
 
-PROGRESS_SECONDS = 5.0
 TRY_SECONDS = 5.0
 _HOME = frozenset({PartVerdict.STORED, PartVerdict.DUPLICATE})
 log = structlog.get_logger("gpuyard.worker")
@@ -41,7 +42,6 @@ class Settler(Loop):
         self._kit = kit
         self._batch_id = batch_id
         self._backlog = backlog
-        self._rate = rate
         self._canary = canary
         canary.on_word = self.wake
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Settler(Loop):
         self._closing = False
         self._giving_up = threading.Event()
         self._gave_up = False
-        self._progress_at = time.monotonic()
+        self._live_counts = LiveCounts(kit, batch_id, rate)
         self._left_over = False
         self._outbox: deque[tuple[handin.HandIn, Spooled | None]] = deque()
         self._reports: dict[int, Spooled | None] = {}
@@ -85,7 +85,7 @@ class Settler(Loop):
             self._outbox.popleft()
         self._report_failures()
         self._release()
-        self._tell_progress()
+        self._tell_live_counts()
         self._forget_gone()
         left = self.shards()
         if self._closing and (not left or self._gave_up):
@@ -159,14 +159,34 @@ class Settler(Loop):
                 self._dismissed(error)
                 return None
             except Refused as error:
-                # A lost assignment, or a defect: either way nobody will ever take these bytes, and others run the rows.
                 leases = sorted(built.leases)
                 log.error(  # noqa: TRY400 - the reason says it all
                     "hand_in.refused", leases=leases, why=str(error), code=error.code, request_id=error.request_id
                 )
+                if isinstance(error, LeaseLost):
+                    self._drop(built.leases, f"the hand-in was refused: {error}")
+                else:
+                    self._refused(built, str(error))
                 self._forget(item)
-                self._drop(built.leases, f"the hand-in was refused: {error}")
                 return None
+
+    def _refused(self, built: handin.HandIn, why: str) -> None:
+        """Nobody will ever take these bytes: send them in smaller pieces, until it is plain what is not taken.
+
+        A shard with such a row has failed. Merely given up, it would be granted again and run for ever. What else is
+        on its way of it is still sent, and not cut up any more.
+        """
+        shards = {shard.lease_id: shard for shard in self.shards() if shard.lease_id in built.leases}
+        if any(shard.failure is None for shard in shards.values()):
+            pieces = cut_up(built, lambda lease_id: shards[lease_id].next_seq())
+            for place, piece in enumerate(pieces, 1):  # behind this one, and before what was finished later
+                self._outbox.insert(place, (piece, self._spooled(SpoolKind.HAND_IN, piece.body)))
+            if pieces:
+                return
+        for shard in shards.values():
+            shard.is_spooled = False
+            shard.reopen()
+            shard.fail(RowErrorCode.INTERNAL_ERROR, f"what was finished of it was refused: {why}")
 
     def _dismissed(self, error: Dismissed) -> None:
         self._giving_up.set()
@@ -274,25 +294,8 @@ class Settler(Loop):
         with self._lock:
             self._shards = {key: shard for key, shard in self._shards.items() if shard.fate is not Fate.GONE}
 
-    def _tell_progress(self) -> None:
-        if time.monotonic() - self._progress_at < PROGRESS_SECONDS:
-            return
-        self._progress_at = time.monotonic()
-        completed, failed = 0, 0
-        for shard in self.shards():
-            ok, all_rows = shard.pending_counts()
-            completed += ok
-            failed += all_rows - ok
-        progress = Progress(
-            worker_id=self._kit.worker_id,
-            batch_id=self._batch_id,
-            completed=completed,
-            failed=failed,
-            rows_per_second=round(self._rate.per_second(), 3),
-        )
+    def _tell_live_counts(self) -> None:
         try:
-            self._kit.plane.progress(progress)
+            self._live_counts.tell(self.shards())
         except Dismissed as error:
             self._dismissed(error)
-        except (TryLater, Refused):
-            pass  # nothing depends on it; the next one tells more

@@ -230,6 +230,10 @@ class Shard:
             self._underway += len(taken)
             return next(self._seq), taken
 
+    def next_seq(self) -> int:
+        """Number another part."""
+        return next(self._seq)
+
     def stored(self) -> None:
         """What was taken last is stored."""
         with self._lock:

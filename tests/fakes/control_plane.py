@@ -74,6 +74,7 @@ class FakeControlPlane:
         self.reset: str | None = None
         self.no: str | None = None
         self.hear: Callable[[FirstRows], bool] = lambda _word: False
+        self.refuses: Callable[[Call], Answer | None] = lambda _call: None
         self.batch: dict[str, Any] = {}
         self.input = b""
         self.rows = 0
@@ -170,7 +171,7 @@ class FakeControlPlane:
         with self.changed:
             self.calls.append(call)
             script = self._script[call.route]
-            found = script.popleft() if script else None
+            found = script.popleft() if script else self.refuses(call)
             self.changed.notify_all()
             return found
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.rowsets import RowSet
 from app.schemas.segments import HandInHeader
-from app.worker import settler
+from app.worker import live_counts, settler
 from app.worker.agent import Agent
 from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, FakeControlPlane, refusal, rows
@@ -144,7 +144,7 @@ def test_a_failure_that_nobody_answers_is_left_to_the_spool_once(
 def test_a_dismissal_is_heard_with_the_progress_too(
     plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settler, "PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(live_counts, "PROGRESS_SECONDS", 0.0)
     plane.timing |= {"renew_seconds": 60.0}
     plane.next("progress", refusal(401))
     plane.give_batch(list(rows(4)))

@@ -1,0 +1,43 @@
+"""Tells how many rows are finished and not handed in yet: for people, and nothing depends on it (R-32, A-05)."""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from app.client.errors import Refused, TryLater
+from app.schemas.segments import Progress
+from app.worker.kit import Kit
+from app.worker.rate import RateMeter
+from app.worker.shard import Shard
+
+PROGRESS_SECONDS = 5.0
+
+
+class LiveCounts:
+    """Those of one share."""
+
+    def __init__(self, kit: Kit, batch_id: str, rate: RateMeter) -> None:
+        self._kit = kit
+        self._batch_id = batch_id
+        self._rate = rate
+        self._told_at = time.monotonic()
+
+    def tell(self, shards: Iterable[Shard]) -> None:
+        """Tell them when it is time. Raises Dismissed."""
+        if time.monotonic() - self._told_at < PROGRESS_SECONDS:
+            return
+        self._told_at = time.monotonic()
+        completed, failed = 0, 0
+        for shard in shards:
+            ok, all_rows = shard.pending_counts()
+            completed += ok
+            failed += all_rows - ok
+        progress = Progress(
+            worker_id=self._kit.worker_id,
+            batch_id=self._batch_id,
+            completed=completed,
+            failed=failed,
+            rows_per_second=round(self._rate.per_second(), 3),
+        )
+        with suppress(TryLater, Refused):  # the next one tells more
+            self._kit.plane.progress(progress)

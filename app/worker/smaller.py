@@ -1,0 +1,64 @@
+"""Cutting a hand-in that was refused as a whole: what of it can be taken goes home, and what cannot shows itself."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from app.domain.rowsets import RowSet
+from app.schemas.segments import End, HandInHeader, Part
+from app.schemas.wire import UsageCounts
+from app.worker.handin import HandIn, written
+
+
+class _Piece(NamedTuple):
+    parts: Sequence[Part]
+    ends: Sequence[End]
+    lines: list[bytes]
+
+
+def cut_up(refused: HandIn, next_seq: Callable[[int], int]) -> list[HandIn]:
+    """Give smaller ones: a shard each, else halves of the one shard's rows. Nothing where one row is left, or none.
+
+    `next_seq` numbers another part of a lease. Their `line_bytes` are 0: the backlog forgets them with the whole.
+    """
+    head, _, content = refused.body.partition(b"\n")
+    header = HandInHeader.model_validate_json(head)
+    found: dict[int, _Piece] = {end.lease_id: _Piece([], [end], []) for end in header.ends}
+    for part in header.parts:
+        own, content = content[: part.length], content[part.length :]
+        ends = found[part.lease_id].ends if part.lease_id in found else []
+        found[part.lease_id] = _Piece([part], ends, [line + b"\n" for line in own.split(b"\n")[:-1]])
+    pieces = list(found.values())
+    if len(pieces) == 1:
+        pieces = _halves(pieces[0], next_seq)
+    word = header.first_rows
+    made: list[HandIn] = []
+    for piece in pieces:
+        smaller = header.model_copy(update={"parts": piece.parts, "ends": piece.ends, "first_rows": word})
+        made.append(replace(written(smaller, piece.lines), line_bytes=0))
+        word = None  # said once, with the first
+    return made
+
+
+def _halves(whole: _Piece, next_seq: Callable[[int], int]) -> list[_Piece]:
+    """The end goes with the second half, and the tokens of all rows with the first: they are only summed up."""
+    middle = len(whole.lines) // 2
+    if not middle:
+        return []
+    (part,) = whole.parts
+    first, second = whole.lines[:middle], whole.lines[middle:]
+    another = part.model_copy(update={"seq": next_seq(part.lease_id), "usage": UsageCounts()})
+    return [_Piece([_part_of(part, first)], [], first), _Piece([_part_of(another, second)], whole.ends, second)]
+
+
+def _part_of(part: Part, lines: Sequence[bytes]) -> Part:
+    rows = [line.split(b"\t", 2) for line in lines]
+    completed = sum(flag == b"c" for _, flag, _ in rows)
+    return part.model_copy(
+        update={
+            "rows": str(RowSet.of(int(number) for number, _, _ in rows)),
+            "completed": completed,
+            "failed": len(rows) - completed,
+            "length": sum(map(len, lines)),
+        }
+    )
