@@ -26,8 +26,15 @@ def sample(directory: Path, gpus: GpuLook) -> HostSample:
         cpus=psutil.cpu_count(),
         memory_total=memory.total,
         memory_available=memory.available,
-        disk_free=psutil.disk_usage(str(directory)).free,
+        disk_free=_disk_free(directory),
         gpus=list(gpus.gpus),
         driver=gpus.driver,
         gpu_error=gpus.error,
     )
+
+
+def _disk_free(directory: Path) -> int | None:
+    try:
+        return int(psutil.disk_usage(str(directory)).free)
+    except OSError:  # somebody removed it, or its disk is gone: the rest is known all the same
+        return None

@@ -12,13 +12,14 @@ import structlog
 from app import durable
 from app.client.errors import NameTaken
 from app.domain.workers import Phase, Transport
-from app.schemas.workers import Hello, HostSample, Welcome
+from app.schemas.workers import WORKER_NAME, Hello, HostSample, Welcome
 from app.worker import host
 from app.worker.runtimes import Runtimes
-from app.worker.state import StateDir
+from app.worker.state import StateDir, kept
 
 MOST_ON_A_MACHINE = 64
 log = structlog.get_logger("gpuyard.worker")
+_NAME = re.compile(WORKER_NAME)
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -58,11 +59,10 @@ def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample
 
 def names(given: str | None, machine_id: str, state_path: Path) -> Iterator[str]:
     """Give the names to try: the one given, or the one kept from the last time, or `<machine_id>-<n>`."""
-    kept = state_path / "name"
     if given:
         yield given
-    elif kept.exists():
-        yield kept.read_text(encoding="ascii")
+    elif (before := kept(state_path / "name", _NAME)) is not None:
+        yield before
     else:
         machine = host.hostname() if machine_id == "auto" else machine_id
         fit = _UNFIT.sub("-", machine).strip("-._")[:100] or "worker"

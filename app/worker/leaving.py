@@ -1,5 +1,6 @@
 """A worker's last word: one try of two seconds that delays nothing, and on which nothing depends (BY-01 to BY-07)."""
 
+import re
 import threading
 
 import structlog
@@ -9,7 +10,9 @@ from app.client.errors import ControlPlaneError
 from app.domain.workers import ByeReason
 from app.schemas.workers import Bye
 from app.worker.opening import Opened
+from app.worker.state import kept
 
+_WORKER_ID = re.compile(r"wrk_[0-9A-Za-z]{1,64}")
 log = structlog.get_logger("gpuyard.worker")
 
 
@@ -39,6 +42,5 @@ def take_back_hello(own: Opened, reason: ByeReason) -> None:
 
     A machine that was never welcomed does not know its id, and is missed by its silence.
     """
-    kept = own.state.path / "worker_id"
-    if kept.exists():
-        say_bye(own, kept.read_text(encoding="ascii"), reason, 0)
+    if (worker_id := kept(own.state.path / "worker_id", _WORKER_ID)) is not None:
+        say_bye(own, worker_id, reason, 0)

@@ -71,10 +71,11 @@ class Spool:
         return Spooled(path, kind)
 
     def check(self) -> None:
-        """Look whether anything can be kept at all; `error` says why not."""
+        """Look whether anything can be kept; `error` says why not. A folder that somebody removed is made anew."""
         self._lacking = max(self._lacking, LEAST_ROOM)
         probe = self._directory / PROBE
         try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             durable.write(probe, bytes(self._lacking))
             probe.unlink()
         except OSError as error:

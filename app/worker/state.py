@@ -1,6 +1,7 @@
 """The worker's state directory: one process at a time, an identity that outlives it, the spool (PROTOCOL 3, R-29)."""
 
 import fcntl
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,9 @@ from ulid import ULID
 
 from app import durable
 from app.schemas.workers import MAX_STARTS
+
+_OPAQUE = re.compile(r"[!-~]{1,128}")
+_SHORT = 1024
 
 
 class StateDirBusy(Exception):
@@ -25,7 +29,7 @@ class StateDir:
         self.spool_path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
         self._lock = _locked(path / "lock")
-        self.install_id = _kept(path / "install_id")
+        self.install_id = _kept_or_made(path / "install_id")
         self.boot_id = f"boot_{ULID()}"
         self.starts = _counted(path / "starts")
 
@@ -54,9 +58,19 @@ def _locked(path: Path) -> IO[str]:
     return file
 
 
-def _kept(path: Path) -> str:
+def kept(path: Path, form: re.Pattern[str]) -> str | None:
+    """Read a word that an earlier process kept. None where there is none, or what a broken disk or a person left."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(_SHORT).decode("ascii").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    return found if form.fullmatch(found) else None
+
+
+def _kept_or_made(path: Path) -> str:
     """Read the id, or make one that survives a crash at any moment."""
-    if path.exists() and (found := path.read_text(encoding="ascii").strip()):
+    if (found := kept(path, _OPAQUE)) is not None:
         return found
     made = f"inst_{secrets.token_hex(16)}"
     durable.write(path, made.encode())

@@ -80,6 +80,11 @@ class TestTheName:
         assert welcome.name == "box-7-3"
         assert list(names(None, "box 7", tmp_path)) == ["box-7-3"]
 
+    @pytest.mark.parametrize("left", [b"", b"\xff\xfe\x00", b"no name", b"x" * 5000])
+    def test_that_a_broken_disk_left_is_no_name(self, tmp_path: Path, left: bytes) -> None:
+        (tmp_path / "name").write_bytes(left)
+        assert next(names(None, "box", tmp_path)) == "box-1"
+
     def test_that_is_taken_ends_the_worker(self, tmp_path: Path) -> None:
         def under(_who: Identity) -> object:
             raise NameTaken("somebody lives here")

@@ -23,3 +23,9 @@ def test_a_sample_carries_what_is_known_of_the_gpus(tmp_path: Path) -> None:
     gpu = GpuSample(index=0, name="NVIDIA H200")
     found = host.sample(tmp_path, GpuLook("570.86.15", (gpu,), "one is lost"))
     assert (found.gpus, found.driver, found.gpu_error) == ([gpu], "570.86.15", "one is lost")
+
+
+def test_a_state_directory_that_is_gone_hides_nothing_else(tmp_path: Path) -> None:
+    found = host.sample(tmp_path / "gone", GpuLook())
+    assert found.disk_free is None
+    assert found.memory_total is not None

@@ -1,5 +1,6 @@
 """Phase `setup`: heartbeat yes, claim no, from the hello until what the worker needs is there (PH-01, PH-07, BO-09)."""
 
+import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -60,6 +61,18 @@ def test_a_state_directory_that_cannot_be_written_is_waited_for(
     in_the_way.rmdir()
     agent._sender.wake()
     plane.wait(lambda: agent.phase is Phase.READY)
+
+
+def test_a_state_directory_that_is_removed_later_costs_no_row(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    plane.give_batch(list(rows(8)))
+    start_agent()
+    runtime.wait(lambda: len(runtime.running) == 4)
+    shutil.rmtree(tmp_path / "state")
+    runtime.let_all()
+    plane.wait(lambda: set(plane.stored) == set(range(8)))
+    plane.wait((tmp_path / "state" / "spool").is_dir)
 
 
 def test_a_runtime_that_goes_away_later_is_no_set_up(

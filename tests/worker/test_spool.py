@@ -1,5 +1,6 @@
 """What must reach the control plane is on disk before it is sent, and is sent by whoever comes next (DR-11)."""
 
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,21 @@ def test_a_file_that_makes_no_sense_does_not_stop_the_others(
     spool.send_orphans(client, deadline_seconds=0)
     assert plane.states()[2] == "reported"
     assert not spool.has_orphans
+
+
+def test_a_folder_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "spool"
+    folder.mkdir(parents=True)
+    spool = Spool(folder)
+    shutil.rmtree(folder.parent)
+    with pytest.raises(FileNotFoundError):
+        spool.write(SpoolKind.HAND_IN, hand_in(1))
+    assert spool.error is not None
+    spool.try_again()
+    assert spool.error is None
+    assert Spool(folder).count() == 0
+    spool.write(SpoolKind.HAND_IN, hand_in(1))
+    assert Spool(folder).ending_leases() == [1]
 
 
 def test_a_file_that_cannot_be_removed_keeps_no_shard_from_its_end_and_is_said(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def test_a_process_that_died_leaves_no_lock_behind(tmp_path: Path) -> None:
     StateDir(tmp_path).close()
 
 
-def test_an_empty_install_id_of_a_full_disk_is_made_anew(tmp_path: Path) -> None:
-    (tmp_path / "install_id").touch()
+@pytest.mark.parametrize("left", [b"", b"\n", b"\xff\xfe\x00", b"two words", b"x" * 5000])
+def test_an_install_id_that_a_full_or_broken_disk_left_is_made_anew(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "install_id").write_bytes(left)
     with StateDir(tmp_path) as state:
         assert state.install_id.startswith("inst_")
