@@ -453,7 +453,7 @@ class SweepState(SQLModel, table=True):
 class PresenceTick(SQLModel, table=True):
     """One row: when API processes last said that they can hear heartbeats (PROTOCOL 4).
 
-    `heard_since`: the end of the last absence; None: there was none.
+    `heard_since`: the end of the last gap in which a beat may have gone unheard; None: there was none.
     """
 
     __tablename__ = "presence_tick"

@@ -9,6 +9,8 @@ from app.db import leases as leases_sql
 from app.db import presence as presence_sql
 from app.services.context import Yard
 
+MISSED_TICKS = 3
+
 
 def tick(yard: Yard) -> timedelta | None:
     """Say that this process can hear heartbeats now; called by every API process each `renew_seconds`.
@@ -22,7 +24,7 @@ def tick(yard: Yard) -> timedelta | None:
         now = yard.store.now(session)
         gap = now - before.at
         is_absence = gap > yard.timing.grace
-        presence_sql.move_tick(session, before, now, after_gap=is_absence)
+        presence_sql.move_tick(session, before, now, after_gap=gap > _unheard(yard))
         if not is_absence:
             return None
         leases = leases_sql.postpone(session, gap)
@@ -39,6 +41,11 @@ def tick(yard: Yard) -> timedelta | None:
     return yard.store.run(work)
 
 
+def _unheard(yard: Yard) -> timedelta:
+    """A gap between ticks that a beat may have fallen into: silence counts from its end, though it is no absence."""
+    return min(yard.timing.grace, timedelta(seconds=MISSED_TICKS * yard.timing.renew_seconds))
+
+
 def listening(session: Session, now: datetime, grace_seconds: float) -> bool:
     """Tell whether heartbeats can be heard: the tick is younger than the grace."""
     tick = presence_sql.the_tick(session)
@@ -46,8 +53,8 @@ def listening(session: Session, now: datetime, grace_seconds: float) -> bool:
 
 
 def silence(session: Session, yard: Yard, last_seen_at: datetime, now: datetime) -> timedelta:
-    """Say for how long somebody has been silent who could have been heard: an absence of our own is left out."""
+    """Say for how long somebody has been silent who could have been heard: what we missed ourselves is left out."""
     tick = presence_sql.the_tick(session)
-    if tick is None or now - tick.at > yard.timing.grace:
+    if tick is None or now - tick.at > _unheard(yard):
         return timedelta()
     return now - max(last_seen_at, tick.heard_since or last_seen_at)

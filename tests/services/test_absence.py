@@ -69,6 +69,19 @@ def test_no_other_install_takes_a_name_whose_worker_nobody_could_hear(yard: Yard
         one.beat()
 
 
+def test_a_restart_of_the_service_that_is_no_absence_gives_no_name_away(yard: Yard) -> None:
+    """Away for 45 of its 55 silent seconds: it had no chance to be heard for most of its grace."""
+    machine(yard)
+    later(yard, 10)
+    later(yard, 45, listening=False)
+    presence.tick(yard)
+    other = Machine(yard, "one", install_id="another")
+    with pytest.raises(Conflict, match="is alive"):
+        other.hello()
+    later(yard, 51)
+    other.hello()
+
+
 def test_the_gap_is_added_exactly_once_by_many_tickers(yard: Yard) -> None:
     validated(yard)
     one = machine(yard)
