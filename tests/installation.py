@@ -42,13 +42,14 @@ class Installation:
             self.command(*arguments), env=self.environment(), capture_output=True, text=True, timeout=60, check=False
         )
 
+    def up_command(self, *options: str) -> list[str]:
+        where = ("--data", str(self.data), "--ready-file", str(self.ready_file))
+        return self.command("up", *where, "--port", "0", "--runtime", "fake", *options)
+
     def up(self, *options: str) -> dict[str, Any]:
         """Start, and wait for the ready file."""
-        argv = self.command(
-            "up", "--data", str(self.data), "--port", "0", "--runtime", "fake", "--ready-file", str(self.ready_file)
-        )
         with self.output.open("ab") as output:
-            self.process = self.spawn([*argv, *options], output)
+            self.process = self.spawn(self.up_command(*options), output)
         end = time.monotonic() + START_SECONDS
         while not self.ready_file.exists():
             assert self.process.poll() is None, self.output.read_text()

@@ -4,7 +4,7 @@ import errno
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -154,7 +154,10 @@ def stop_on_signals(stack: Stack) -> Iterator[None]:
 
 
 class Screen:
-    """What the user sees: on a terminal one line that changes, else one line a step."""
+    """What the user sees: on a terminal one line that changes, else one line a step.
+
+    A terminal that is gone, or a disk that takes no more lines, ends nothing.
+    """
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -163,20 +166,24 @@ class Screen:
     def __enter__(self) -> Self:
         """Show the line."""
         if self._console.is_terminal:
-            self._status.start()
+            with suppress(OSError):
+                self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Take it away."""
-        self._status.stop()
+        with suppress(OSError):
+            self._status.stop()
 
     def note(self, text: str) -> None:
         """Show a line that stays."""
-        self._console.print(f"gpuyard: {text}", highlight=False, soft_wrap=True)
+        with suppress(OSError):
+            self._console.print(f"gpuyard: {text}", highlight=False, soft_wrap=True)
 
     def say(self, step: str) -> None:
         """Show a step."""
         if self._console.is_terminal:
-            self._status.update(f"gpuyard: {step} · Ctrl-C drains")
+            with suppress(OSError):
+                self._status.update(f"gpuyard: {step} · Ctrl-C drains")
         else:
             self.note(step)

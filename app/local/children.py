@@ -34,6 +34,8 @@ class Child:
         self.part = part
         self.restarts = 0
         self.last_exit: int | None = None
+        self.problem = ""
+        """Why it cannot be started now."""
         self._guard = guard
         self._log = logs / f"{part.name}.log"
         self._cwd = cwd
@@ -66,7 +68,13 @@ class Child:
         self._reap()
         if self._process is None and self._kill_at is None and time.monotonic() >= self._start_at:
             self.restarts += 1
-            self.start()
+            try:
+                self.start()
+            except OSError as error:  # no process, no memory, no folder for its log: the other parts go on meanwhile
+                self.problem = error.strerror or str(error)
+                self._pause_again()
+            else:
+                self.problem = ""
 
     def ended(self) -> bool:
         """Whether no process runs now; nothing is started."""
@@ -102,8 +110,10 @@ class Child:
         self._guard.ended(self._process.pid)
         self.last_exit = self._process.returncode
         self._process = None
-        now = time.monotonic()
-        if now - self._started_at >= HEALTHY_AFTER_SECONDS:
+        if time.monotonic() - self._started_at >= HEALTHY_AFTER_SECONDS:
             self._pause = FIRST_PAUSE_SECONDS
-        self._start_at = now + self._pause
+        self._pause_again()
+
+    def _pause_again(self) -> None:
+        self._start_at = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)

@@ -60,7 +60,8 @@ class Stack:
         self._guard: Guard | None = None
         self._children: dict[str, Child] = {}
         self._stops_asked = 0
-        self._written: dict[str, object] = {}
+        self._written: dict[Path, dict[str, object]] = {}
+        self._unwritten = ""
 
     def ask_to_stop(self) -> None:
         """Stop: asked once it drains, asked again it ends everything now. Safe in a signal handler."""
@@ -188,18 +189,32 @@ class Stack:
         time.sleep(TICK_SECONDS)
 
     def _write_files(self) -> None:
-        """Say where everything is; again when a process was replaced."""
+        """Say where everything is; again when a process was replaced, and as soon as the disk takes it.
+
+        Raises OSError for a place that never took one: nobody would learn where this installation is.
+        """
         content = self._ready_content()
-        if content != self._written:
-            for path in self._files:
+        unwritten = ""
+        for path in self._files:
+            if content == self._written.get(path):
+                continue
+            try:
                 if self._is_ours(path):
                     private_files.write(path, content)
-            self._written = content
+            except OSError as error:
+                if path not in self._written:
+                    raise
+                unwritten = f"{path} cannot be brought up to date: {error.strerror}"
+            else:
+                self._written[path] = content
+        if unwritten not in ("", self._unwritten):
+            self._say(unwritten)
+        self._unwritten = unwritten
 
     def _is_ours(self, path: Path) -> bool:
         """Whether nobody has replaced what was written there: the usual place goes to the `up` whose folder it is."""
         with suppress(ValueError, OSError):
-            return not self._written or private_files.read(path) in ({}, self._written)
+            return path not in self._written or private_files.read(path) in ({}, self._written[path])
         return True
 
     def _ready_content(self) -> dict[str, object]:
@@ -252,4 +267,5 @@ class Stack:
 def _state(child: Child) -> str:
     if child.running:
         return f"restarted {child.restarts}x"
-    return f"ended with {child.last_exit}, starts again"
+    why = f" when it can ({child.problem})" if child.problem else ""
+    return f"ended with {child.last_exit}, starts again{why}"

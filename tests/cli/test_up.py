@@ -2,8 +2,10 @@
 
 import json
 import os
+import resource
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,29 @@ def test_a_part_that_dies_is_started_again_and_the_ready_file_says_so(
     assert installation.ready()["pids"]["api"] == ready["pids"]["api"]
 
 
+def test_a_part_that_dies_while_the_disk_is_full_takes_nothing_else_along(
+    installation: Installation, ready: dict[str, Any], until: Until
+) -> None:
+    assert installation.process is not None
+    up = psutil.Process(installation.process.pid)
+    before = installation.ready()
+    old = psutil.Process(before["pids"]["beat"])
+    others = {child.pid for child in up.children()}
+
+    up.rlimit(psutil.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    old.kill()
+    until(lambda: {child.pid for child in up.children()} - others)
+    until(lambda: gone(old))
+    assert installation.ready() == before, "it cannot be written"
+
+    up.rlimit(psutil.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    until(lambda: installation.ready()["pids"]["beat"] != old.pid)
+    after = installation.ready()["pids"]
+    assert {**after, "beat": None} == {**before["pids"], "beat": None}
+    os.kill(after["beat"], signal.SIGKILL)  # it was started with no room for its log
+    until(lambda: installation.ready()["pids"]["beat"] not in (None, after["beat"]))
+
+
 def test_ctrl_c_ends_all_of_it_in_order(installation: Installation, ready: dict[str, Any]) -> None:
     everyone = installation.everyone()
 
@@ -172,3 +197,27 @@ def test_after_a_kill_it_starts_on_the_same_data(installation: Installation, rea
     assert installation.up("--no-worker")["api_key"] == ready["api_key"]
 
     assert installation.stop(signal.SIGTERM) == 0
+
+
+def test_a_terminal_that_is_closed_stops_it_in_good_order(
+    installation: Installation, ready: dict[str, Any], until: Until
+) -> None:
+    ours, theirs = os.openpty()
+    installation.ready_file.unlink(missing_ok=True)
+    process = installation.process = subprocess.Popen(
+        installation.up_command("--no-worker"),
+        env=installation.environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    until(installation.ready_file.exists, seconds=100)
+    everyone = installation.everyone()
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)  # as the kernel does for a session's terminal
+
+    assert process.wait(60) == 0
+    assert [process for process in everyone if not gone(process)] == []
+    assert not installation.ready_file.exists()

@@ -78,6 +78,28 @@ def test_a_child_that_dies_is_started_again_with_a_growing_pause(child: Callable
     assert starts[2] - starts[1] > 1.5 * (starts[1] - starts[0]) * 0.8
 
 
+def test_one_that_cannot_be_started_now_is_tried_again(
+    child: Callable[..., Child], tmp_path: Path, until: Until
+) -> None:
+    part = child("print('up', flush=True)")
+    until(part.ended)
+    log = tmp_path / "part.log"
+    log.unlink()
+    log.mkdir()  # nobody can write there, root neither
+
+    def polled() -> Child:
+        part.poll()
+        return part
+
+    until(lambda: polled().restarts == 2)
+    assert part.problem == "Is a directory"
+    assert not part.running
+    log.rmdir()
+    until(lambda: polled().problem == "")
+    until(part.ended)
+    assert part.last_lines() == "up"
+
+
 def test_a_stopped_child_is_not_started_again(child: Callable[..., Child], until: Until) -> None:
     part = child("import time; time.sleep(60)")
     part.stop()
