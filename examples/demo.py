@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import submit_openai
-from openai import OpenAI, OpenAIError
+from openai import DefaultHttpxClient, OpenAI, OpenAIError
 
 READY_SECONDS = 120
 STOP_SECONDS = 30
@@ -64,7 +64,9 @@ def demonstrate(prompts: Path, folder: Path) -> None:
     say("starting broker, API, control worker, beat and one GPU worker with a small model")
     with gpuyard_up(folder) as ready:
         say(f"ready after {time.monotonic() - started:.1f} s at {ready['url']}; sending {prompts}")
-        client = OpenAI(base_url=f"{ready['url']}/v1", api_key=ready["api_key"])
+        # It is on this machine: a proxy of the environment is no way to it.
+        directly = DefaultHttpxClient(trust_env=False)
+        client = OpenAI(base_url=f"{ready['url']}/v1", api_key=ready["api_key"], http_client=directly)
         batch = submit_openai.run(client, prompts, poll_seconds=0.5)
         answers = submit_openai.answers(client, batch)
         problems = submit_openai.failures(client, batch)

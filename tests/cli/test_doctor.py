@@ -79,6 +79,14 @@ def test_parts_of_the_server_are_what_it_says_of_them(api: FakePublicApi) -> Non
     assert found["sweeps"].level == "warn"
 
 
+def test_a_proxy_of_the_environment_is_asked_no_more_than_by_other_commands(
+    api: FakePublicApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert asked(api)["server"].level == "ok"
+
+
 def test_something_else_at_the_url_is_no_server(api: FakePublicApi) -> None:
     found = asked(api, readyz=Says(b"<html>"))
 

@@ -53,6 +53,11 @@ def test_a_page_that_answers_is_health_and_one_that_does_not_is_none(url: str) -
     assert (code, "refused" in said) == (1, True)
 
 
+def test_the_proxy_that_docker_gives_each_container_is_not_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert check(f"{url}/readyz") == (0, "")
+
+
 @pytest.mark.long
 def test_beat_without_its_broker_is_one_line() -> None:
     """Kombu tries for six seconds."""

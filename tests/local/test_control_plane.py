@@ -12,6 +12,7 @@ import pytest
 
 from app.local.control_plane import CertificateRefused, ControlPlane
 from tests.authority import Authority, has_openssl, make_authority
+from tests.fakes.public_api import FakePublicApi, Says
 
 pytestmark = pytest.mark.skipif(not has_openssl(), reason="there is no openssl to make certificates with")
 
@@ -66,6 +67,19 @@ def test_an_address_that_is_not_in_the_certificate_is_named_as_the_reason(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
 
     assert "certificate is not valid for '127.0.0.1'" in refused(f"https://127.0.0.1:{port}")
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_the_api_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine behind a company's proxy, which knows no way to our loopback."""
+    for name in ("HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with FakePublicApi() as api:
+        api.says("GET /readyz", Says({"ready": True}))
+        control_plane = ControlPlane(api.url, key="gk-any")
+        try:
+            assert control_plane.ready()
+        finally:
+            control_plane.close()
 
 
 def test_an_api_that_does_not_listen_yet_is_only_not_ready() -> None:
