@@ -2,13 +2,16 @@
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, NonNegativeInt, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.domain.timing import Timing
 from config import broker_url, places
+from config.keys import fit_for_a_header
 from config.queues import check_pool_name
+from config.trust import check_authorities
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -167,9 +170,21 @@ class ServerAddressSettings(Common):
     @field_validator("server_url")
     @classmethod
     def _http(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
+        if value is None or not (url := value.strip()):
+            return None
+        if not url.startswith(("http://", "https://")):
             raise ValueError("a server URL starts with http:// or https://")
-        return value.rstrip("/").removesuffix("/v1") if value else None
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0 or any(char.isspace() or not char.isprintable() for char in url):
+            raise ValueError("a server URL names a host, and has neither spaces nor line ends in it")
+        if parts.scheme == "https":
+            check_authorities()
+        return url.rstrip("/").removesuffix("/v1")
+
+    @field_validator("api_key")
+    @classmethod
+    def _fits(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None else SecretStr(fit_for_a_header(value.get_secret_value()))
 
     def warnings(self) -> tuple[str, ...]:
         """Adds: a key that goes to another host without TLS."""

@@ -30,10 +30,12 @@ from config.fields import (
     TimingSettings,
     sqlite_in,
 )
+from config.keys import fit_for_a_header
 from config.pools import PoolSettings
 from config.queues import check_pool_name
 from config.retention import RetentionSettings
 from config.sources import Layer, layers, nearest
+from config.trust import check_authorities
 
 MIB = 1024 * 1024
 MAX_SHARD_ROWS = 4096
@@ -120,6 +122,8 @@ class ServerSettings(
     def _tls(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together")
+        if self.tls_cert is not None:  # `gpuyard up` calls its own API
+            check_authorities()
         if not is_loopback(self.host) and self.tls is None and self.tls_cert is None:
             raise ValueError(
                 f"host {self.host} is not a loopback address: set tls_cert and tls_key, "
@@ -156,9 +160,12 @@ class ServerSettings(
     @field_validator("bootstrap_token", "bootstrap_worker_token")
     @classmethod
     def _is_a_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not value.get_secret_value().startswith("gk-"):
+        if value is None:
+            return None
+        key = fit_for_a_header(value.get_secret_value())
+        if not key.startswith("gk-"):
             raise ValueError("a token starts with gk-")
-        return value
+        return SecretStr(key)
 
 
 def comma_list(value: object) -> object:
