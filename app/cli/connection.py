@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.cli.errors import CliError, ExitCode
 from app.cli.printing import clean
-from app.client.errors import ControlPlaneError, TryLater
+from app.client.errors import REDIRECTS, ControlPlaneError, TryLater
 from app.client.public import PublicApi
 from app.local.control_plane import distrust
 from config.logging import configure
@@ -46,7 +46,9 @@ def server() -> Iterator[PublicApi]:
         try:
             yield api
         except ControlPlaneError as error:
-            will_pass = isinstance(error, TryLater) and not (error.status is None and distrust(error.message))
+            # Neither a certificate nor a proxy's ways are others in a while.
+            stays = error.status in REDIRECTS or (error.status is None and distrust(error.message))
+            will_pass = isinstance(error, TryLater) and not stays
             exit_code = ExitCode.AWAY if will_pass else ExitCode.ERROR
             raise CliError(explain(error, address), exit_code=exit_code) from error
 

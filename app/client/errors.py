@@ -1,7 +1,7 @@
 """What a call of the control plane ends with when it is not an answer, split by what the caller does about it.
 
 ControlPlaneError
-├── TryLater         no answer, 408, 429, 5xx          the same call again, later
+├── TryLater         no answer, 3xx, 408, 429, 5xx     the same call again, later
 ├── Refused          400, 404, 413, ...                mend the call or give it up; never sent again as it is
 │   └── LeaseLost    403 not_assigned, any other 409   drop the one job it is about, go on
 └── Dismissed        401, 403 for access, 412, 426     stop every job, keep the spool, exit 1 with the reason
@@ -23,6 +23,7 @@ _NOT_FOUND = 404
 _CONFLICT = 409
 _PASSING = frozenset({408, 425, 429})
 _SERVER_ERROR = 500
+REDIRECTS = range(300, 400)
 
 
 class ControlPlaneError(Exception):
@@ -92,8 +93,13 @@ _CONFLICTS: dict[str | None, type[ControlPlaneError]] = {"name_taken": NameTaken
 
 
 def error_of(response: httpx.Response) -> ControlPlaneError:
-    """Choose the branch of the tree for a response with a status of 400 or more."""
+    """Choose the branch of the tree for a response with a status of 300 or more."""
     status = response.status_code
+    if status in REDIRECTS:
+        # The API never sends anybody elsewhere: a proxy does, for its own reasons, and may not do so later. It is not
+        # followed, for the key would go along.
+        place = response.headers.get("location", "another place")
+        return TryLater(f"a proxy sends callers on to {place}: the server URL has to be the API's own", status=status)
     code = ControlPlaneError.of(response).code
     if status >= _SERVER_ERROR or status in _PASSING:
         later = TryLater.of(response)

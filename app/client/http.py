@@ -19,7 +19,7 @@ _TIMEOUT = httpx.Timeout(connect=_CONNECT_SECONDS, read=30.0, write=30.0, pool=1
 # Heartbeat, hand-ins, claims and downloads of a few shares: each has its own connection, none waits for another.
 # Kept ones end before a server's or a proxy's own keep-alive does, or a call now and then meets a closed socket.
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=3.0)
-_ERROR = 400
+_NO_ANSWER = 300
 _NO_CONTENT = 204
 REQUEST_ID_HEADER = "x-request-id"
 """What a call is called in our log and in the control plane's; the same for each try of it."""
@@ -112,13 +112,13 @@ class Http:
             self._transport(),
             self._client.stream(method, path, headers=named, params=params) as response,
         ):
-            if response.status_code >= _ERROR:
+            if response.status_code >= _NO_ANSWER:
                 response.read()
             self._check(response)
             yield response
 
     def _check(self, response: httpx.Response) -> None:
-        error = error_of(response) if response.status_code >= _ERROR else None
+        error = error_of(response) if response.status_code >= _NO_ANSWER else None
         if isinstance(error, TryLater):
             self.reachability.failed(f"HTTP {error.status}: {error.message}")
         else:

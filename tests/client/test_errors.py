@@ -60,3 +60,10 @@ def test_only_a_number_of_seconds_is_taken_from_retry_after(header: str, seconds
     error = error_of(httpx.Response(503, headers={"retry-after": header}))
     assert isinstance(error, TryLater)
     assert error.retry_after == seconds
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_proxy_that_sends_callers_on_is_no_answer_of_the_control_plane(status: int) -> None:
+    error = error_of(httpx.Response(status, headers={"location": "https://yard.example.org/"}))
+    assert type(error) is TryLater
+    assert "sends callers on to https://yard.example.org/" in error.message

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
+from app.client.downloads import download
 from app.client.errors import Dismissed, Refused, TryLater
 from app.client.http import Http
 from app.client.reachability import Reachability
-from tests.fakes.control_plane import Answer, FakeControlPlane, Lose, refusal
+from tests.fakes.control_plane import Answer, FakeControlPlane, Lose, refusal, rows
 
 
 @pytest.fixture
@@ -29,6 +30,18 @@ def test_an_answer_that_cannot_be_read_is_none(plane: FakeControlPlane, http: Ht
     plane.next("bye", Answer(200, {"a": 1}, headers={"content-encoding": "gzip"}))
     http.call("POST", "/workers/w/bye", content=b"{}", deadline_seconds=10)
     assert len(plane.called("bye")) == 2
+
+
+def test_a_redirect_is_no_answer_and_none_of_its_page_is_taken_for_a_file(plane: FakeControlPlane, http: Http) -> None:
+    """A proxy may send callers to a page of its own for a while; what they ask for is theirs afterwards."""
+    elsewhere = Answer(302, {"please": "log in" * 20}, headers={"location": "https://login.example.org/"})
+    plane.give_batch(list(rows(4)))
+    plane.next("bye", elsewhere)
+    plane.next("content", elsewhere)
+    http.call("POST", "/workers/w/bye", content=b"{}", deadline_seconds=10)
+    found = download(http, "/v1/files/file-1/content", 0, 100, headers={}, deadline_seconds=10)
+    assert found == plane.input[:100]
+    assert len(plane.called("bye")) == len(plane.called("content")) == 2
 
 
 def test_without_a_deadline_there_is_one_try(plane: FakeControlPlane, http: Http) -> None:
