@@ -83,9 +83,12 @@ def _given(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        text = content.decode()
     except OSError as error:
         raise CliError(f"no password: {error}") from None
+    except UnicodeDecodeError:
+        raise CliError(f"no password: {file} is no text in UTF-8") from None
     if not (found := text.strip()):
         raise CliError(f"no password: {file} is empty")
     return found

@@ -95,6 +95,8 @@ class _File(_Pipe):
 def open_input(path: str) -> Iterator[Input]:
     """Open what is to be sent and look at its first line. Raises CliError when there is nothing to read."""
     if path == STDIN:
+        if sys.stdin is None:
+            raise CliError("cannot read standard input: it is closed")
         yield _begin("standard input", None, sys.stdin.buffer)
         return
     try:

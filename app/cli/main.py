@@ -4,12 +4,13 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from app.cli.errors import CliError
+from app.cli.errors import CliError, ExitCode
 from app.cli.on_demand import OnDemandGroup
 from app.local.errors import BrokerError, FolderTaken, StackError
 from config.errors import SettingsError
@@ -45,12 +46,24 @@ def gpuyard(
 
 def main() -> None:
     """Run a command. Errors are one line and an exit code; GPUYARD_LOG_LEVEL=DEBUG adds the traceback."""
+    mend_standard_output()
     try:
         app(prog_name="gpuyard")
     except (CliError, SettingsError, BrokerError, FolderTaken, StackError) as error:
         fail(str(error), exit_code=getattr(error, "exit_code", 1))
+    except UnicodeEncodeError as error:
+        # Bytes that are no UTF-8 come in as what stands for them, and nothing is sent that holds one.
+        fail(f"{error.object[:100]!r} is no text in UTF-8", exit_code=ExitCode.USAGE)
     except Exception as error:  # noqa: BLE001 - the user's last line of defence
         fail(f"{type(error).__name__}: {error}")
+
+
+def mend_standard_output() -> None:
+    """Have a command do its work where standard output is closed, or takes not every letter."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    elif isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def fail(message: str, *, exit_code: int = 1) -> None:

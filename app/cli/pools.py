@@ -1,7 +1,8 @@
 """`gpuyard pool`: what each worker of a pool may take, and when it takes nothing (PL-01, PL-02)."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+import math
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -98,16 +99,16 @@ def changes(
     """Put the options that were given on the wire. Raises typer.BadParameter."""
     found: dict[str, Any] = {}
     if slots:
-        found["slots"] = {name: int(count) for name, count in _numbers(slots, "--slots").items()}
+        found["slots"] = {name: _whole(count, "--slots") for name, count in _parts(slots)}
     for key, text in (("max_load", max_load), ("min_memory_gb", min_memory_gb)):
         if text is not None:
             found[key] = None if text == NONE else _number(text, f"--{key.replace('_', '-')}")
     if max_losses is not None:
-        found["max_losses"] = None if max_losses == NONE else int(_number(max_losses, "--max-losses"))
+        found["max_losses"] = None if max_losses == NONE else _whole(max_losses, "--max-losses")
     if timing == [NONE]:
         found["timing"] = None
     elif timing:
-        rungs = _numbers(timing, "--timing")
+        rungs = {name: _number(seconds, "--timing") for name, seconds in _parts(timing)}
         if set(rungs) != set(RUNGS):
             raise typer.BadParameter("give renew=, grace= and toleration=, all three", param_hint="--timing")
         found["timing"] = {f"{name}_seconds": seconds for name, seconds in rungs.items()}
@@ -141,16 +142,25 @@ def _timing(pool: Mapping[str, Any]) -> str | None:
     return ", ".join(f"{key.removesuffix('_seconds')}={value:g}" for key, value in pool["timing"].items()) or None
 
 
-def _numbers(given: list[str], option: Literal["--slots", "--timing"]) -> dict[str, float]:
-    found = {}
+def _parts(given: list[str]) -> Iterator[tuple[str, str]]:
     for text in (part for each in given for part in each.split(",")):
         name, _, value = text.partition("=")
-        found[name.strip()] = _number(value, option)
-    return found
+        yield name.strip(), value
 
 
 def _number(text: str, option: str) -> float:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number", param_hint=option) from None
+        found = math.nan
+    if not math.isfinite(found):
+        raise typer.BadParameter(f"{text!r} is no number", param_hint=option)
+    return found
+
+
+def _whole(text: str, option: str) -> int:
+    """Read a count: half of a job is no job, and must not become none in silence."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no whole number", param_hint=option) from None

@@ -27,12 +27,16 @@ def check_target(path: str) -> None:
     """Find out before the work whether results can be written to `path`. Raises CliError."""
     if path == STDOUT:
         return
-    target = Path(path)
-    if target.is_dir():
-        raise CliError(f"{path} is a folder: name a file in it", exit_code=ExitCode.USAGE)
-    if not target.parent.is_dir():
-        raise CliError(f"cannot write {path}: there is no folder {target.parent}", exit_code=ExitCode.USAGE)
-    place = target if target.exists() and not target.is_file() else target.parent
+    try:
+        if Path(path).is_dir():
+            raise CliError(f"{path} is a folder: name a file in it", exit_code=ExitCode.USAGE)
+        is_file = _replaceable(path)
+        place = _final(path).parent if is_file else Path(path)
+    except (OSError, RuntimeError) as error:  # too long a name, links that lead to each other
+        why = error.strerror if isinstance(error, OSError) else error
+        raise CliError(f"cannot write {path}: {why}", exit_code=ExitCode.USAGE) from error
+    if is_file and not place.is_dir():
+        raise CliError(f"cannot write {path}: there is no folder {place}", exit_code=ExitCode.USAGE)
     if not os.access(place, os.W_OK):
         raise CliError(f"cannot write {path}: no permission to write to {place}", exit_code=ExitCode.USAGE)
 
@@ -133,13 +137,16 @@ def target(path: str, *, batch_id: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    final = Path(path).resolve()
     try:
         if not _replaceable(path):
-            with final.open("wb") as device:
+            # By the name it was given: what a shell's >(…) leads to is a pipe, which has no name of its own.
+            with Path(path).open("wb") as device:
                 yield device
             return
-        part = final.with_name(f".{final.name[:200]}.{os.getpid()}.part")
+        final = _final(path)
+        # A name has so many bytes at most, and most letters have several.
+        name = os.fsdecode(os.fsencode(final.name)[:200])
+        part = final.with_name(f".{name}.{os.getpid()}.part")
         try:
             with part.open("wb") as file:
                 yield file
@@ -153,6 +160,11 @@ def target(path: str, *, batch_id: str) -> Iterator[BinaryIO]:
             f"cannot write {path}: {error.strerror or error}; the results are safe on the server: "
             f"`gpuyard batch results {batch_id} -o FILE` writes them elsewhere"
         ) from error
+
+
+def _final(path: str) -> Path:
+    """Give where the file is to be: a link is written through."""
+    return Path(path).resolve()
 
 
 def _replaceable(path: str) -> bool:

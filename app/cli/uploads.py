@@ -11,6 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from app.cli.inputs import Input
 from app.client.errors import ControlPlaneError
+from app.client.http import json_bytes
 from app.client.public import PublicApi, path_to
 
 CREATE_SECONDS = 30.0
@@ -22,7 +23,9 @@ def submit_input(api: PublicApi, rows: Input, arguments: Mapping[str, Any]) -> d
 
     Raises app.client.errors; an upload whose batch is refused is deleted again.
     """
+    json_bytes(arguments)  # words that are no text are found before anything is sent
     name = PurePath(rows.name).name if rows.size is not None else "rows.jsonl"
+    name = name.encode(errors="replace").decode()  # a name of other bytes than UTF-8's goes as what is left of it
     with _progress(rows):
         file = api.post("/v1/files", data={"purpose": "batch"}, files={"file": (name, rows.body())})
     try:

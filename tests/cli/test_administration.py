@@ -40,6 +40,9 @@ def test_a_pool_is_made_and_changed_by_what_is_named_alone(yard: Commands) -> No
     [
         (("create", "gpu"), 1),
         (("set", "gpu", "--slots", "batches=many"), 2),
+        (("set", "gpu", "--slots", "batches=1.5"), 2),
+        (("set", "gpu", "--max-losses", "2.9"), 2),
+        (("set", "gpu", "--max-load", "nan"), 2),
         (("set", "gpu", "--timing", "renew=1"), 2),
     ],
 )

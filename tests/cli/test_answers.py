@@ -79,6 +79,19 @@ def test_what_is_no_answer_of_the_api_is_one_line(api: FakePublicApi, told: Comm
     assert (done.code, done.out, len(done.err.splitlines())) == (5, "", 1)
 
 
+def test_a_proxy_that_sends_callers_on_is_named_with_the_place_and_the_key_does_not_go_along(
+    api: FakePublicApi, told: Commands
+) -> None:
+    """As where http:// was set and a proxy wants https://; the page that says so has no body, or one of HTML."""
+    moved = {"location": f"{api.url}/elsewhere"}
+    api.says("GET /v1/pools", Says(b"", 301, moved), Says(b"<html>moved</html>", 301, moved))
+    done = told.run("pool", "list")
+
+    assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 1)
+    assert f"sends callers on to {api.url}/elsewhere" in done.err
+    assert "GET /elsewhere" not in api.calls
+
+
 def test_names_from_outside_cannot_write_to_the_terminal(api: FakePublicApi, told: Commands) -> None:
     evil = "\x1b]0;owned\x07\r\nmore[bold]x"
     api.says("GET /v1/batches/batch_b", Says(batch(metadata={"k": evil}, model=evil)))
@@ -163,15 +176,37 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_refused(tmp_path: Path)
             list(iter(lambda: body.read(100_000), b""))
 
 
-@pytest.mark.parametrize("output", ["nowhere/out.jsonl", "in.jsonl"])
+@pytest.mark.parametrize("output", ["nowhere/out.jsonl", "in.jsonl", "in.jsonl/out", "dangling", "loop", "n" * 300])
 def test_a_place_that_results_cannot_go_to_is_refused_before_anything_is_sent(
     api: FakePublicApi, told: Commands, output: str
 ) -> None:
     (told.home / "in.jsonl").write_bytes(rows(1))
+    (told.home / "dangling").symlink_to("no-such-folder/out.jsonl")
+    (told.home / "loop").symlink_to("loop")
     done = told.run("submit", "in.jsonl", "-o", output)
 
     assert done.code == 2
     assert api.calls == []
+
+
+def test_results_go_into_a_pipe_of_the_shell(api: FakePublicApi, told: Commands) -> None:
+    """As `-o >(gzip > FILE)` names one: by a link to what has no name of its own."""
+    lines = b'{"custom_id": "x"}\n' * 3
+    api.says("GET /v1/batches/batch_b", Says(batch()))
+    api.says("GET /v1/batches/batch_b/results", Says(lines))
+    done = told.shell(f"{' '.join(told.argv)} batch results batch_b -o /dev/fd/3 3>&1 1>&2 | cat")
+
+    assert (done.out.encode(), done.err) == (lines, "")
+
+
+def test_a_name_of_letters_with_many_bytes_is_no_obstacle(api: FakePublicApi, told: Commands) -> None:
+    name = "\N{CJK UNIFIED IDEOGRAPH-7D50}" * 84
+    api.says("GET /v1/batches/batch_b", Says(batch(total=1)))
+    api.says("GET /v1/batches/batch_b/results", Says(b'{"custom_id": "x"}\n'))
+    done = told.run("batch", "results", "batch_b", "-o", name)
+
+    assert done.code == 0, done.err
+    assert (told.home / name).read_bytes() == b'{"custom_id": "x"}\n'
 
 
 def test_results_whose_connection_breaks_are_fetched_again_and_appear_whole(api: FakePublicApi, told: Commands) -> None:
