@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from app.api import serving  # noqa: PLC0415 - two seconds that the other verbs need not wait for
 
         serving.prepare(settings, init=asked.init)
-    except (SettingsError, SchemaMismatch, DatabaseUnavailable) as error:
-        print(f"gpuyard: {error}", file=sys.stderr)
+    except (SettingsError, SchemaMismatch, DatabaseUnavailable, OSError) as error:
+        print(f"gpuyard: {' '.join(str(error).split())}", file=sys.stderr)  # a driver says some things in several lines
         return 1
     return serving.serve(settings)
 

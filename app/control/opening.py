@@ -3,6 +3,7 @@
 from app.control.agent import ControlAgent
 from app.control.place import Place
 from app.db import schema
+from app.db.store import DatabaseUnavailable
 from app.services.dispatch import Ringer, publisher
 from app.services.opening import open_yard, periods
 from config.metrics import open_port
@@ -10,12 +11,15 @@ from config.settings import ServerSettings, load
 
 
 def open_agent() -> ControlAgent:
-    """Open database, blobs and broker as the settings say. Raises SystemExit when the schema is not this version's."""
+    """Open database, blobs and broker as the settings say.
+
+    Raises SystemExit when there is no database, or its schema is not this version's.
+    """
     settings = load(ServerSettings)
-    yard = open_yard(settings)
     try:
+        yard = open_yard(settings)
         schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
-    except schema.SchemaMismatch as error:
+    except (schema.SchemaMismatch, DatabaseUnavailable) as error:
         raise SystemExit(f"gpuyard: {error}") from None
     if settings.broker_url is not None:
         yard = Ringer(publisher(settings.broker_url.get_secret_value())).start(yard)

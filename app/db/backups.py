@@ -5,6 +5,7 @@ SQLite is copied by itself (`VACUUM INTO`), PostgreSQL by `pg_dump` and `pg_rest
 
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import URL, Connection, and_, exists, inspect, or_, select, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError
 from sqlmodel import SQLModel, col
 
 from app import durable
@@ -48,11 +49,12 @@ def copy(store: Store, target: Path) -> Sequence[Content]:
 
     Nobody waits meanwhile. Raises DumpFailed.
     """
+    _make_private(target)
     if store.dialect == "sqlite":
         try:
             with store.engine.connect() as connection:
                 connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
-        except OperationalError as error:
+        except DatabaseError as error:
             raise DumpFailed(f"the database was not copied to {target}: {error.orig}") from None
         with closing(Store(f"sqlite:///{target}")) as copied:
             found = _read_alone(copied)
@@ -65,10 +67,25 @@ def copy(store: Store, target: Path) -> Sequence[Content]:
     return found
 
 
-def check_programs(store: Store) -> None:
-    """Raise DumpFailed where a copy could not be put back for want of a program: better before contents are copied."""
-    if store.dialect != "sqlite" and shutil.which("pg_restore") is None:
-        raise _missing("pg_restore")
+def check_copy(store: Store, source: Path) -> None:
+    """Raise DumpFailed where a copy could not be put back, for what it is or for want of a program.
+
+    Better before contents are copied: those would be in the way of the next try.
+    """
+    if not source.is_file():
+        raise DumpFailed(f"the backup is not whole: there is no {source}")
+    if store.dialect != "sqlite":
+        _run("pg_restore", "--list", str(source))
+        return
+    try:
+        # As it lies there, for it may lie where nothing can be written.
+        with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as copied:
+            found = copied.execute("PRAGMA quick_check(1)").fetchone()
+            copied.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error as error:
+        raise DumpFailed(f"{source} is damaged: {error}") from None
+    if found != ("ok",):
+        raise DumpFailed(f"{source} is damaged: {found[0] if found else 'it cannot be checked'}")
 
 
 @contextmanager
@@ -86,8 +103,8 @@ def put_back(store: Store, source: Path) -> Iterator[Store]:
     part = final.with_name(f"{final.name}.restoring")
     _forget(part)
     final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_private(part)
     shutil.copyfile(source, part)
-    part.chmod(0o600)
     with closing(Store(f"sqlite:///{part}")) as opened:
         yield opened
     durable.sync(part)
@@ -159,28 +176,31 @@ def _contents(connection: Connection) -> Sequence[Content]:
     return [Content(key, size, digest, bool(needed)) for key, size, digest, needed in connection.execute(query)]
 
 
+def _make_private(file: Path) -> None:
+    """Make an empty file that its owner alone reads, before anything is in it. Raises DumpFailed."""
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise DumpFailed(f"the database was not copied to {file}: {error.strerror}") from None
+
+
 def _postgres(url: URL, program: str, *arguments: str) -> None:
     """Run one of PostgreSQL's programs; the password goes by the environment, which nobody else sees."""
     place = url.set(drivername="postgresql", password=None).difference_update_query(["password"])
-    environment = dict(os.environ)
-    if password := url.password or url.query.get("password"):
-        environment["PGPASSWORD"] = str(password)
+    password = url.password or url.query.get("password")
+    _run(program, f"--dbname={place.render_as_string()}", "--no-password", *arguments, password=password)
+
+
+def _run(program: str, *arguments: str, password: object = None) -> None:
+    environment = os.environ | ({"PGPASSWORD": str(password)} if password else {})
     try:
         done = subprocess.run(  # noqa: S603 - no shell, and the program's name is ours
-            [program, f"--dbname={place.render_as_string()}", "--no-password", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            [program, *arguments], env=environment, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        raise _missing(program) from None
+        raise DumpFailed(f"there is no {program} here: install PostgreSQL's client programs") from None
     if done.returncode:
         raise DumpFailed(f"{program} failed ({done.returncode}): {done.stderr.strip()}")
-
-
-def _missing(program: str) -> DumpFailed:
-    return DumpFailed(f"there is no {program} here: install PostgreSQL's client programs")
 
 
 def _forget(database: Path) -> None:

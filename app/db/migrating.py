@@ -18,7 +18,7 @@ def migrate(store: Store, *, to: str = "head") -> str:
     """Bring the schema to this version and give its revision. Two at once: one waits, then finds nothing to do.
 
     `to` an older revision: so that a test can be at one.
-    Raises app.db.schema.SchemaMismatch for one that a newer version made.
+    Raises app.db.schema.SchemaMismatch for one that a newer version made, app.db.store.DatabaseUnavailable.
     """
     if store.dialect == "sqlite" and store.engine.url.database:
         with FileLock(f"{store.engine.url.database}.migrate.lock"):
@@ -27,7 +27,7 @@ def migrate(store: Store, *, to: str = "head") -> str:
 
 
 def _upgrade(store: Store, to: str) -> str:
-    with store.engine.connect() as connection:
+    with store.connected(), store.engine.connect() as connection:
         if store.dialect == "postgresql":
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
             connection.commit()

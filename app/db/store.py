@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -41,6 +41,7 @@ _SERVERS_PATIENCE = (
     f" set_config('tcp_keepalives_count', '{_TIMES}', false),"
     f" set_config('tcp_user_timeout', '{_UNANSWERED_MS}', false)"
 )
+_NO_RIGHT = "42501"
 _SQLITE_AWAY = ("disk is full", "disk I/O error", "unable to open", "readonly database")
 
 T = TypeVar("T")
@@ -68,7 +69,7 @@ class Store:
     @contextmanager
     def begin(self) -> Iterator[Session]:
         """Open a writing transaction; commits at the end of the block, rolls back on any exception."""
-        with self._write_lock(), self._connected(), Session(self.engine, expire_on_commit=False) as session:
+        with self._write_lock(), self.connected(), Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
                 session.connection().exec_driver_sql("BEGIN IMMEDIATE")
             try:
@@ -81,7 +82,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Open a transaction that only reads: one consistent moment on SQLite, a statement's on PostgreSQL."""
-        with self._connected(), Session(self.engine, expire_on_commit=False) as session:
+        with self.connected(), Session(self.engine, expire_on_commit=False) as session:
             if self.dialect == "sqlite":
                 session.connection().exec_driver_sql("BEGIN")
             # Closed and not rolled back: a rollback would expire what was read, and callers hand it on.
@@ -121,13 +122,18 @@ class Store:
             yield
 
     @contextmanager
-    def _connected(self) -> Iterator[None]:
+    def connected(self) -> Iterator[None]:
+        """Tell a database that cannot be used from our own mistakes: what leaves the block is DatabaseUnavailable."""
         try:
             yield
         except PoolTimeout as error:
             raise DatabaseUnavailable(f"no connection to the database came free: {error}") from error
-        except OperationalError as error:
-            if error.connection_invalidated or _is_away(error):
+        except DatabaseError as error:
+            if _is_damaged(error):
+                raise DatabaseUnavailable(f"the database is damaged: {error.orig}") from error
+            if getattr(error.orig, "sqlstate", None) == _NO_RIGHT:
+                raise DatabaseUnavailable(f"the database does not let this user: {error.orig}") from error
+            if isinstance(error, OperationalError) and (error.connection_invalidated or _is_away(error)):
                 raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
             raise
 
@@ -150,12 +156,23 @@ def _is_away(error: OperationalError) -> bool:
     return state is None or state.startswith(("08", "57P", "53"))
 
 
+def _is_damaged(error: DatabaseError) -> bool:
+    """Tell a file that is no database, or no whole one any more: what stands in it is not known."""
+    return getattr(error.orig, "sqlite_errorname", "").startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT"))
+
+
 def _engine(url: str, pool_size: int) -> Engine:
-    parsed = make_url(url)
-    backend = parsed.get_backend_name()
-    if backend == "sqlite":
-        if parsed.database:
+    """Make an engine. Raises DatabaseUnavailable for a URL that leads nowhere."""
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+        if backend == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+    except (ArgumentError, ValueError) as error:
+        raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL is no URL of a database: {error}") from None
+    except OSError as error:
+        raise DatabaseUnavailable(f"there is no folder for the database: {error}") from None
+    if backend == "sqlite":
         engine = create_engine(parsed, pool_size=pool_size, max_overflow=0)
         event.listen(engine, "connect", _prepare_sqlite)
         return engine
@@ -169,7 +186,7 @@ def _engine(url: str, pool_size: int) -> Engine:
         event.listen(engine, "connect", _prepare_postgresql)
         ping_after_a_rest(engine)
         return engine
-    raise ValueError(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
+    raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -8,7 +8,6 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -73,7 +72,6 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     with yard.store.read() as session:
         made_at = yard.store.now(session)
     known = backups_sql.copy(yard.store, part)
-    part.chmod(0o600)
     copies = LocalBlobs(folder / "blobs")
     copies.collect_leftovers(0)
     copied, damaged = _copy_contents(yard.blobs, copies, known, doubtful)
@@ -113,7 +111,7 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         raise BackupRefused(
             f"this is a backup of {made.database}, and the settings name a {yard.store.dialect} database"
         )
-    backups_sql.check_programs(yard.store)
+    backups_sql.check_copy(yard.store, folder / backups_sql.file_name(yard.store))
     if not backups_sql.is_empty(yard.store):
         raise BackupRefused("the database has tables: a backup goes into an empty one. Move it away first")
     if next(_keys(data_dir / "blobs"), None) is not None:
@@ -235,10 +233,7 @@ def _keys(blobs: Path) -> Iterator[str]:
 
 
 def _copy_private(source: Path, target: Path) -> None:
+    """Copy a small file; what was there is whole until the new one is."""
     if source.exists():
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with source.open("rb") as read, os.fdopen(descriptor, "wb") as write:
-            shutil.copyfileobj(read, write)
-            write.flush()
-            os.fsync(write.fileno())
+        durable.write(target, source.read_bytes())

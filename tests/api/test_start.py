@@ -14,6 +14,7 @@ import httpx
 import pytest
 from sqlmodel import select
 
+from app.api.__main__ import main
 from app.api.main import begin
 from app.api.serving import check_certificate
 from app.db import schema, tokens
@@ -116,6 +117,32 @@ def test_another_schema_is_not_served_and_the_command_is_named(
     assert code == 1
     assert err.count("\n") == 1
     assert ("gpuyard migrate" if broken == "empty" else "the newer wheel") in err
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("no url", "GPUYARD_DATABASE_URL is no URL"),
+        ("mysql://u:secret@h/d", "'mysql' is not supported"),
+        ("sqlite:////proc/none/gpuyard.db", "no folder for the database"),
+        ("postgresql://u:secret@127.0.0.1:1/d", "does not answer"),
+        ("damaged", "damaged"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["migrate", "serve", "check"])
+def test_a_database_that_cannot_be_used_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str, says: str, verb: str
+) -> None:
+    if url == "damaged":
+        (tmp_path / "gpuyard.db").write_bytes(b"no database" * 1000)
+        url = f"sqlite:///{tmp_path}/gpuyard.db"
+    monkeypatch.setenv("GPUYARD_DATABASE_URL", url)
+    assert main([verb, "--data-dir", str(tmp_path), "--port", "0"]) == 1
+    told = capsys.readouterr()
+    said = told.out if verb == "check" and told.out else told.err
+    assert said.count("\n") == 1
+    assert says in said
+    assert "secret" not in said
 
 
 def test_a_setting_that_cannot_be_is_one_line(sqlite_databases: Databases, tmp_path: Path) -> None:

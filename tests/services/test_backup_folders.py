@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from sqlalchemy.engine import make_url
 
 from app.api import backing_up
+from app.api.__main__ import main
 from app.blobs.local import LocalBlobs
 from app.db import backups as backups_sql
 from app.db import schema
@@ -155,7 +156,57 @@ def test_without_postgresqls_programs_nothing_is_put_back_halfway(
     LocalBlobs(folder / "blobs").put("ab" * 16, [b"a content"])
     made = Made("2026-11-30T00:00:00+00:00", schema.head(), "postgresql", contents=1, bytes=9, copied=1)
     (folder / "backup.json").write_text(json.dumps(asdict(made)))
+    (folder / "gpuyard.dump").touch()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(backups_sql.DumpFailed, match="no pg_restore here"):
         put_back(fresh, tmp_path)
     assert not (tmp_path / "fresh").exists()
+
+
+@pytest.mark.parametrize("left", [None, b"", b"text", 4096, 65_536], ids=["gone", "empty", "text", "a page", "a half"])
+@ON_SQLITE
+def test_a_copy_that_is_damaged_is_told_before_contents_lie_in_the_way_of_a_whole_one(
+    yard: Yard, fresh: Yard, data: Path, tmp_path: Path, left: bytes | int | None
+) -> None:
+    validated(yard)
+    saved(yard, data, tmp_path)
+    copy = tmp_path / "backup" / "gpuyard.db"
+    whole = copy.read_bytes()
+    copy.unlink()
+    if left is not None:
+        copy.write_bytes(left if isinstance(left, bytes) else whole[:left])
+    with pytest.raises(backups_sql.DumpFailed, match=r"gpuyard\.db"):
+        put_back(fresh, tmp_path)
+    assert not (tmp_path / "fresh").exists()
+    copy.write_bytes(whole)
+    put_back(fresh, tmp_path)
+
+
+@ON_SQLITE
+def test_the_keys_of_the_backup_before_are_whole_until_the_new_ones_are(yard: Yard, data: Path, tmp_path: Path) -> None:
+    """Whoever copies the folder elsewhere meanwhile, and whoever cuts it off, has the one or the other."""
+    data.mkdir(exist_ok=True)
+    (data / "webhooks.key").write_bytes(b"k" * 32)
+    saved(yard, data, tmp_path)
+    with (tmp_path / "backup" / "webhooks.key").open("rb") as reader:
+        (data / "webhooks.key").write_bytes(b"o" * 32)
+        saved(yard, data, tmp_path)
+        assert reader.read() == b"k" * 32
+    assert (tmp_path / "backup" / "webhooks.key").read_bytes() == b"o" * 32
+
+
+@pytest.mark.parametrize("kept", [0, 8192], ids=["all of it", "but its first pages"])
+def test_a_database_that_is_damaged_itself_is_told_in_one_line(
+    sqlite_databases: Databases,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kept: int,
+) -> None:
+    url = sqlite_databases.copy_of(migrate)
+    database = Path(make_url(url).database or "")
+    content = database.read_bytes()
+    database.write_bytes(content[:kept] + os.urandom(len(content) - kept))
+    monkeypatch.setenv("GPUYARD_DATABASE_URL", url)
+    assert main(["backup", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "data")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
