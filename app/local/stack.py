@@ -154,7 +154,7 @@ class Stack:
         """Whether Flower knows this many Celery workers: it asks who is there at its start, and when it is told to."""
         with suppress(httpx.TransportError, ValueError):
             url = f"http://127.0.0.1:{self.plan.flower_port}/api/workers"
-            return len(httpx.get(url, params={"refresh": 1}, timeout=10).json()) >= count
+            return len(httpx.get(url, params={"refresh": 1}, timeout=10, trust_env=False).json()) >= count
         return False
 
     def _run(self, part: Part) -> Child:
