@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.cli.errors import CliError, ExitCode
 from app.cli.printing import clean
-from app.client.errors import REDIRECTS, ControlPlaneError, TryLater
+from app.client.errors import PROXY_ALONE, REDIRECTS, ControlPlaneError, TryLater
 from app.client.public import PublicApi
 from app.local.control_plane import distrust
 from config.logging import configure
@@ -53,6 +53,11 @@ def server() -> Iterator[PublicApi]:
             raise CliError(explain(error, address), exit_code=exit_code) from error
 
 
+def no_api_behind(url: str, status: int | None) -> str:
+    """Say who answered with a status of PROXY_ALONE."""
+    return f"a proxy answers at {url}, and no API behind it (HTTP {status})"
+
+
 def explain(error: ControlPlaneError, address: Address) -> str:
     """Say what a call ended with, and what to do about it."""
     if error.status is None and (why := distrust(error.message)):
@@ -65,6 +70,8 @@ def explain(error: ControlPlaneError, address: Address) -> str:
             f"{address.url} does not answer ({error.message.removeprefix('no answer: ')}): is it running there? "
             "`gpuyard up` starts one on this machine, `gpuyard doctor` looks for what is wrong"
         )
+    if error.status in PROXY_ALONE and error.code is None:
+        return f"{no_api_behind(address.url, error.status)}: does the API run, and where the proxy looks for it?"
     if error.status == _UNAUTHORIZED:
         return f"{address.url} refuses the key from {address.key_from}: {error.message}"
     message = clean(error.message)

@@ -17,9 +17,10 @@ from typing import Any
 import httpx
 
 import app
-from app.cli.connection import Address
+from app.cli.connection import Address, no_api_behind
 from app.cli.findings import Finding
 from app.cli.printing import clean
+from app.client.errors import PROXY_ALONE
 from config.settings import ServerSettings, load_with_origins
 
 ASK_SECONDS = 5.0
@@ -51,6 +52,11 @@ def check_server(address: Address) -> Iterator[Finding]:
             yield from check_own_server_part()
             return
         ready = _object(answer)
+        if ready is None and answer.status_code in PROXY_ALONE:
+            do = "start the API, or have the proxy look for it where it listens: by plain HTTP without GPUYARD_TLS_CERT"
+            yield Finding("server", "red", no_api_behind(address.url, answer.status_code), do)
+            yield from check_own_server_part()
+            return
         if ready is None:
             do = "mend GPUYARD_SERVER_URL: it is the API's URL without /v1"
             yield Finding("server", "red", f"{address.url} answers, and is no gpuyard (HTTP {answer.status_code})", do)

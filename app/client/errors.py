@@ -22,6 +22,8 @@ _FORBIDDEN = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
 _PASSING = frozenset({408, 425, 429})
+PROXY_ALONE = frozenset({502, 503, 504})
+"""What a proxy says when nobody answers behind it. A 503 of the API itself has a code."""
 _SERVER_ERROR = 500
 REDIRECTS = range(300, 400)
 
@@ -45,14 +47,16 @@ class ControlPlaneError(Exception):
 
     @classmethod
     def of(cls, response: httpx.Response) -> Self:
-        """Read the error envelope of a response that is read to its end; any other body becomes the message."""
+        """Read the error envelope of a response that is read to its end; any other text becomes the message."""
         error: object = None
         with contextlib.suppress(ValueError, AttributeError):
             error = response.json().get("error")
         found = error if isinstance(error, dict) else {}
         code, param = found.get("code"), found.get("param")
+        # A proxy's page for a browser says no more than its status does.
+        text = "" if response.headers.get("content-type", "").startswith("text/html") else response.text[:500]
         return cls(
-            str(found.get("message") or response.text[:500] or response.reason_phrase),
+            str(found.get("message") or text or response.reason_phrase),
             status=response.status_code,
             code=None if code is None else str(code),
             param=None if param is None else str(param),

@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
-from app.client.errors import TryLater
+from app.client.errors import PROXY_ALONE, TryLater
 from app.client.reachability import Reachability
 
 FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 5.0
-_NOBODY_THERE = frozenset({None, 502, 503, 504})
+_NOBODY_THERE = PROXY_ALONE | {None}
 """No answer at all, or that of a proxy which got none. Any other failure is of this one call, whoever else is heard."""
 
 

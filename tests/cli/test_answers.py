@@ -231,6 +231,17 @@ def test_results_that_stay_short_leave_what_was_there(api: FakePublicApi, told: 
     assert (told.home / "out.jsonl").read_text() == "before"
 
 
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_proxy_without_an_api_behind_it_is_told_in_words(api: FakePublicApi, told: Commands, status: int) -> None:
+    page = b"<html>\r\n<head><title>Bad Gateway</title></head>\r\n</html>\r\n"
+    api.says("GET /v1/workers", Says(page, status, {"content-type": "text/html"}))
+    done = told.run("worker", "list")
+
+    assert done.code == 5
+    assert f"a proxy answers at {api.url}, and no API behind it (HTTP {status})" in done.err
+    assert "<" not in done.err
+
+
 def test_a_watch_outlives_a_server_that_is_away_for_a_moment(api: FakePublicApi, told: Commands) -> None:
     away = Says({"error": {"message": "starting", "code": "unavailable"}}, 503, {"retry-after": "1"})
     api.says(

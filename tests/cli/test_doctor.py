@@ -94,6 +94,18 @@ def test_something_else_at_the_url_is_no_server(api: FakePublicApi) -> None:
     assert found["server"].level == "red"
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_without_an_api_behind_it_is_no_wrong_url(api: FakePublicApi, told: Commands, status: int) -> None:
+    api.says("GET /readyz", Says(b"<html>", status))
+    done = told.run("doctor", "--json", GPUYARD_RUNTIME="fake")
+
+    found = {finding["part"]: finding for finding in done.document["findings"]}
+    assert found["server"]["level"] == "red"
+    assert found["server"]["text"] == f"a proxy answers at {api.url}, and no API behind it (HTTP {status})"
+    assert "GPUYARD_SERVER_URL" not in found["server"]["do"]
+    assert {"database", "schema", "blobs"} < found.keys()
+
+
 @pytest.mark.parametrize(
     ("status", "level"), [(200, "ok"), (403, "ok"), (401, "red")], ids=["known", "worker's key", "unknown"]
 )

@@ -51,6 +51,12 @@ def test_an_answer_without_an_envelope_keeps_its_text(body: bytes) -> None:
     assert error.message
 
 
+def test_a_page_of_html_gives_way_to_what_its_status_means() -> None:
+    page = b"<html>\r\n<head><title>502 Bad Gateway</title></head>"
+    error = error_of(httpx.Response(502, content=page, headers={"content-type": "text/html; charset=utf-8"}))
+    assert (type(error), error.message) == (TryLater, "Bad Gateway")
+
+
 def test_an_integer_code_becomes_text() -> None:
     assert error_of(httpx.Response(400, json={"error": {"message": "m", "code": 400}})).code == "400"
 
