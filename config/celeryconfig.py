@@ -57,7 +57,7 @@ worker_hijack_root_logger: Final = False
 worker_redirect_stdouts: Final = False
 
 # In memory: every entry is a short interval, so nothing is worth a file that can break or that two beats could share.
-beat_scheduler: Final = "celery.beat:Scheduler"
+beat_scheduler: Final = "app.celery_beat:TerseScheduler"
 beat_enable_remote_control: Final = True
 
 # A consumer waits longer than a publisher: its reads block on purpose.

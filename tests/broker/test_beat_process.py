@@ -1,15 +1,20 @@
 import base64
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from celery import Celery
 from pytest_celery import CeleryBrokerCluster
 from redis import Redis
 
-from config.beat import SWEEPS
+from app import celery_beat
+from app.celery_beat import TerseScheduler
+from config.beat import SWEEPS, schedule
 
 
 def test_beat_by_its_plain_command_rings_every_sweep_and_leaves_no_file(
@@ -39,3 +44,26 @@ def test_beat_by_its_plain_command_rings_every_sweep_and_leaves_no_file(
     assert {message["headers"]["expires"] for message in messages} == {None}
     assert {json.loads(base64.b64decode(message["body"]))[0][0] for message in messages} == set(SWEEPS)
     assert list(empty.iterdir()) == []
+
+
+def test_a_broker_that_is_away_is_one_line_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ten ticks every five seconds: with two traces each they filled a disk in days."""
+    away = Celery("away", broker=f"redis+socket://{tmp_path}/no.sock", set_as_current=False)
+    away.conf.update(
+        task_publish_retry_policy={"max_retries": 0},
+        beat_schedule=schedule(sweep_seconds=1, retention_sweep_seconds=1),
+    )
+    ticking = TerseScheduler(away)
+    assert set(ticking.schedule) >= set(SWEEPS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            for entry in ticking.schedule.values():
+                ticking.apply_entry(entry)
+        (line,) = caplog.records
+        assert "ticks are not heard" in line.getMessage()
+        assert line.exc_info is None
+        monkeypatch.setattr(celery_beat, "COMPLAIN_SECONDS", 0.0)
+        ticking.apply_entry(next(iter(ticking.schedule.values())))
+    assert len(caplog.records) == 2
