@@ -10,6 +10,7 @@ import structlog
 
 from app.control.beats import Beats
 from app.db.jobs import DueControl
+from app.db.store import DatabaseUnavailable
 from app.services import control
 from app.services.context import Yard
 from app.services.control import ControlGrant
@@ -58,6 +59,8 @@ class Work:
             try:
                 while not self._stopping.is_set() and self._one():
                     pass
+            except DatabaseUnavailable as error:  # six threads, every five seconds, for as long as it is away
+                log.warning("control work cannot be claimed: %s", error)
             except Exception:
                 log.exception("control work could not be claimed")
             self._bell.wait(LOOK_SECONDS if self._beats.worker_id else HELLO_SECONDS)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 
+from app.db.store import DatabaseUnavailable
 from app.services.context import Yard
 from app.sweeps.election import overdue, run_pass
 
@@ -62,6 +63,10 @@ class Sweeper:
             return
         try:
             counts = run_pass(self._yard, name, period, self._runner)
+        except DatabaseUnavailable as error:
+            self._yard.counters.sweep_passes.labels(name, "failed").inc()
+            log.warning("a pass of %s failed; the next one starts afresh: %s", name, error)
+            return
         except Exception:
             self._yard.counters.sweep_passes.labels(name, "failed").inc()
             log.exception("a pass of %s failed; the next one starts afresh", name)

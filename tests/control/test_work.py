@@ -1,9 +1,20 @@
 """One ring lets one thread look; a ring that finds everybody busy is not lost."""
 
+import logging
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
-from app.control.work import WorkBell
+import pytest
+
+from app.control.beats import Beats
+from app.control.work import BatchWork, WorkBell
+from app.db.store import Store
+from app.services.context import Yard
+from app.services.control import claim_control
+from app.sweeps.sweeper import Sweeper
 
 LONG = 20.0
 
@@ -49,3 +60,38 @@ def test_rings_are_kept_for_as_many_as_there_are_threads() -> None:
     begun = time.monotonic()
     bell.wait(0.05)
     assert time.monotonic() - begun >= 0.05
+
+
+@pytest.fixture
+def away(yard: Yard, tmp_path: Path) -> Yard:
+    """A yard whose database cannot be opened."""
+    place = tmp_path / "away"
+    place.mkdir()
+    return replace(yard, store=Store(f"sqlite:///{place}"))
+
+
+def test_a_database_that_is_away_is_a_line_a_look_and_no_trace(
+    away: Yard, caplog: pytest.LogCaptureFixture, until: Callable[..., None]
+) -> None:
+    """Work and sweeps look many times a minute, for as long as it is away."""
+    stopping = threading.Event()
+    beats = Beats(away, name="control", install_id="control", boot_id="control", stopping=stopping)
+    beats.worker_id = "wrk_1"
+    bell = WorkBell(1)
+    work = BatchWork(away, beats, bell, stopping, claim_control)
+    sweeper = Sweeper(away, periods={"requeue": 3600.0}, runner="control", stopping=stopping)
+    threads = [threading.Thread(target=run, daemon=True) for run in (work.run, sweeper.run)]
+    with caplog.at_level(logging.WARNING):
+        for thread in threads:
+            thread.start()
+        sweeper.tick("requeue")
+        until(lambda: len(caplog.records) >= 2)
+        stopping.set()
+        bell.ring()
+        sweeper.tick("")
+        for thread in threads:
+            thread.join(10)
+    assert {record.exc_info for record in caplog.records} == {None}
+    said = " ".join(record.getMessage() for record in caplog.records)
+    assert "control work cannot be claimed: the database does not answer" in said
+    assert "a pass of requeue failed" in said
