@@ -1,5 +1,6 @@
 """An authority and a server's certificate, made by the commands that docs/operate/tls.md shows to an operator."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -41,6 +42,7 @@ def make_authority(folder: Path, *addresses: str) -> Authority:
     folder.mkdir(parents=True, exist_ok=True)
     names = ",".join(["IP:127.0.0.1", *(f"IP:{address}" for address in addresses)])
     script = found[1].replace("IP:127.0.0.1", names)
-    made = subprocess.run(["/bin/sh", "-euc", script], cwd=folder, capture_output=True, text=True, check=False)
+    argv, environment = ["/bin/sh", "-euc", script], os.environ | {"HOST": "gpuyard.example.org"}
+    made = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return Authority(folder)
