@@ -27,6 +27,9 @@ from app.worker.smaller import cut_up
 from app.worker.spool import Spooled, SpoolKind
 
 TRY_SECONDS = 5.0
+TOO_LARGE = 413
+LEAST_BYTES = 64 * 1024
+"""No proxy takes less; smaller hand-ins would only be more of them."""
 _HOME = frozenset({PartVerdict.STORED, PartVerdict.DUPLICATE})
 log = structlog.get_logger("gpuyard.worker")
 
@@ -51,6 +54,7 @@ class Settler(Loop):
         self._gave_up = False
         self._live_counts = LiveCounts(kit, batch_id, rate)
         self._left_over = False
+        self._max_bytes = handin.MAX_BYTES
         self._outbox: deque[tuple[handin.HandIn, Spooled | None]] = deque()
         self._reports: dict[int, Spooled | None] = {}
         self.period = kit.segment_seconds
@@ -108,8 +112,8 @@ class Settler(Loop):
     def _gather_one(self) -> bool:
         """Build one hand-in and spool it. Of more than it takes, the rest goes at once."""
         word = None if self._gave_up or self._outbox else self._canary.word
-        built = handin.build(self._kit.worker_id, self._batch_id, self.shards(), word)
-        self._left_over = built is not None and built.line_bytes >= handin.MAX_BYTES // 2
+        built = handin.build(self._kit.worker_id, self._batch_id, self.shards(), word, max_bytes=self._max_bytes)
+        self._left_over = built is not None and built.line_bytes >= self._max_bytes // 2
         if built is not None:
             # In the outbox until it is settled: whatever goes wrong on the way, the same bytes go out again.
             item = self._spooled(SpoolKind.HAND_IN, built.body) if built.leases else None
@@ -166,16 +170,18 @@ class Settler(Loop):
                 if isinstance(error, LeaseLost):
                     self._drop(built.leases, f"the hand-in was refused: {error}")
                 else:
-                    self._refused(built, str(error))
+                    self._refused(built, error)
                 self._forget(item)
                 return None
 
-    def _refused(self, built: handin.HandIn, why: str) -> None:
+    def _refused(self, built: handin.HandIn, error: Refused) -> None:
         """Nobody will ever take these bytes: send them in smaller pieces, until it is plain what is not taken.
 
         A shard with such a row has failed. Merely given up, it would be granted again and run for ever. What else is
         on its way of it is still sent, and not cut up any more.
         """
+        if error.status == TOO_LARGE:
+            self._max_bytes = max(LEAST_BYTES, min(self._max_bytes, len(built.body) // 2))
         shards = {shard.lease_id: shard for shard in self.shards() if shard.lease_id in built.leases}
         if any(shard.failure is None for shard in shards.values()):
             pieces = cut_up(built, lambda lease_id: shards[lease_id].next_seq())
@@ -186,7 +192,7 @@ class Settler(Loop):
         for shard in shards.values():
             shard.is_spooled = False
             shard.reopen()
-            shard.fail(RowErrorCode.INTERNAL_ERROR, f"what was finished of it was refused: {why}")
+            shard.fail(RowErrorCode.INTERNAL_ERROR, f"what was finished of it was refused: {error}")
 
     def _dismissed(self, error: Dismissed) -> None:
         self._giving_up.set()

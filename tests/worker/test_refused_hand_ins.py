@@ -7,6 +7,7 @@ import pytest
 
 from app.domain.rows import Usage
 from app.domain.rowsets import RowSet
+from app.worker import settler
 from tests.fakes.control_plane import Call, FakeControlPlane, refusal, rows
 from tests.fakes.plane_answers import Answer
 from tests.fakes.steered_executor import OK, SteeredExecutor
@@ -58,6 +59,32 @@ def test_one_that_is_too_large_for_a_proxy_goes_home_in_pieces(
     plane.wait(lambda: plane.states() == {1: "reported", 2: "reported"})
     assert set(plane.stored) == set(range(8))
     assert not plane.called("report-failure")
+
+
+def test_what_was_too_large_once_is_not_tried_again(
+    plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settler, "LEAST_BYTES", 1)
+    plane.segment_seconds = 0.1
+    plane.shards.clear()
+    plane.give_batch(list(rows(100)), shard_rows=20)
+    slow = SteeredExecutor()
+    body = b'{"text":"%b"}' % (b"x" * 400)
+    slow.answers = dict.fromkeys(range(100), lambda: replace(OK, body=body))
+    large: list[int] = []
+
+    def is_large(call: Call) -> bool:
+        large.extend([len(call.raw)] * (len(call.raw) > 4000))
+        return len(call.raw) > 4000
+
+    plane.refuses = refusing(Answer(413), when=is_large)
+    start_agent([slow], max_concurrent_prompts=100)
+    for first in range(0, 100, 20):  # twelve kilobytes at a time
+        slow.wait(lambda first=first: slow.running >= set(range(first, first + 20)))
+        slow.let(*range(first, first + 20))
+        plane.wait(lambda first=first: set(plane.stored) == set(range(first + 20)))
+    assert large
+    assert len(large) <= 5, "it would be three each time"
 
 
 def test_while_none_is_taken_each_shard_fails_after_a_few_calls(
