@@ -46,12 +46,15 @@ class Results:
 def read(yard: Yard, caller: Caller, batch_id: str, *, after: str | None = None) -> Results:
     """Read results. After the batch's end the cursor is ignored: the file is exactly one line a row, in input order.
 
-    Raises NotFound, BadRequest for a cursor that is none, Conflict for a batch whose validation failed.
+    Raises NotFound, BadRequest for a cursor that is none, Conflict for a batch whose validation failed, BlobMissing.
     """
     with yard.store.read() as session:
         batch = own_batch(session, caller, batch_id)
         if batch.state in ENDED:
-            return Results(_whole(yard, batch, _contents(session, yard, batch)), None)
+            keys = _contents(session, yard, batch)
+            for key in keys:
+                yard.blobs.size(key)  # one that is gone is an error, and no answer that is cut off
+            return Results(_whole(yard, batch, keys), None)
         cursor = cursors.parse(after)
         segments = segments_sql.stored_after(session, batch_id, cursor, SEGMENTS)
     end = segments[-1].id if segments else cursor

@@ -228,6 +228,21 @@ def test_a_key_that_is_revoked_signs_the_page_out(browser: Browser, yard: Yard) 
     assert browser.text("#key-problem") != ""
 
 
+def test_a_batch_whose_contents_are_gone_keeps_nobody_from_seeing_the_others(
+    page: Browser, yard: Yard, tmp_path: Path
+) -> None:
+    damaged = send(page, tmp_path, "damaged.jsonl", rows(3, user="status=400"))
+    page.until_reads(f"{damaged} [data-errors]", "400")
+    for content in (yard.installation.data / "blobs").glob("??/??/*"):
+        content.unlink()
+    page = page.signed_in(yard.ready["api_key"])
+    page.until_reads(damaged, "Why rows failed is not known", "the content of this file is gone")
+    page.one(f"{damaged} [data-results]").click()
+    page.until_reads(f"{damaged} [data-text='says']", "the content of this file is gone")
+    page.until_reads(send(page, tmp_path, "next.jsonl", rows(2)), "2 rows: 2 answered")
+    assert page.text("#connection") == ""
+
+
 def test_a_server_that_is_away_is_asked_again_until_it_is_back(page: Browser) -> None:
     page.until_reads("#workers", "gpu-box-1")
     with page.offline():
@@ -261,5 +276,5 @@ def test_the_focus_is_seen_and_every_control_has_a_name(page: Browser) -> None:
 def test_the_browser_had_nothing_to_complain_of(page: Browser) -> None:
     page.until_seen("#batches li")
     complaints = [entry["message"] for entry in page.driver.get_log("browser") if entry["level"] == "SEVERE"]
-    answered = ("401", "403", "ERR_INTERNET_DISCONNECTED")
+    answered = ("401", "403", "404", "ERR_INTERNET_DISCONNECTED")
     assert [text for text in complaints if not any(word in text for word in answered)] == []

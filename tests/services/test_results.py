@@ -5,6 +5,7 @@ import json
 import pytest
 from sqlmodel import select
 
+from app.blobs.store import BlobMissing
 from app.db.tables import File
 from app.domain.errors import NotFound
 from app.services import results
@@ -64,4 +65,14 @@ def test_without_one_of_its_files_there_is_no_whole(yard: Yard) -> None:
     batch_id = half_done(yard)
     hide(yard, batch(yard, batch_id).error_file_id)
     with pytest.raises(NotFound, match="deleted or has expired"):
+        results.read(yard, USER, batch_id)
+
+
+def test_a_content_that_is_gone_is_told_before_the_first_line(yard: Yard) -> None:
+    """What is found out later can only cut the answer off, which reads as "come back later"."""
+    batch_id = half_done(yard)
+    with yard.store.read() as session:
+        key = session.exec(select(File.blob_key).where(File.id == batch(yard, batch_id).output_file_id)).one()
+    yard.blobs.delete(key)
+    with pytest.raises(BlobMissing):
         results.read(yard, USER, batch_id)

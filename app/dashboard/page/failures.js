@@ -17,7 +17,8 @@ export async function failuresOf(batch) {
   if (!failed) return { lines: batch.gpuyard.top_errors, looked: "" };
   const found = await rowErrors(batch, failed);
   const ofShards = isOver(batch) ? [] : batch.gpuyard.top_errors;
-  const looked = found.rows < failed ? `Counted among ${number(found.rows)} of ${number(failed)} failed rows.` : "";
+  const part = found.rows < failed ? `Counted among ${number(found.rows)} of ${number(failed)} failed rows.` : "";
+  const looked = found.gone ?? part;
   return { lines: [...ofShards, ...found.data], looked };
 }
 
@@ -34,7 +35,13 @@ async function rowErrors(batch, failed) {
   const mark = `${batch.status} ${failed}`;
   const last = known.get(batch.id);
   if (last && (last.mark === mark || (!isOver(batch) && Date.now() - last.at < FRESH_MS))) return last.found;
-  const found = await get(`v1/batches/${batch.id}/errors`);
+  const found = await get(`v1/batches/${batch.id}/errors`).catch(unlessGone);
   known.set(batch.id, { mark, at: Date.now(), found });
   return found;
+}
+
+/** One batch whose contents are gone keeps nobody from seeing the others. */
+function unlessGone(error) {
+  if (error.status !== 404) throw error;
+  return { rows: 0, data: [], gone: `Why rows failed is not known: ${error.message}` };
 }
