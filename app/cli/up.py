@@ -3,7 +3,7 @@
 import errno
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -90,7 +90,7 @@ def up(
         with Screen() as screen:
             files = command_files(server.data_dir, screen) + ([ready_file.absolute()] if ready_file else [])
             stack = Stack(plan, claim=claimed, keys=keys, broker=broker, say=screen.say, files=files)
-            with stop_on_signals(stack):
+            with stop_on_signals(stack.ask_to_stop, screen.stop_asked):
                 stack.run()
 
 
@@ -139,11 +139,12 @@ def free_port(host: str, port: int, *, or_any: bool = False) -> int:
 
 
 @contextmanager
-def stop_on_signals(stack: Stack) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal stop the stack; a second one hurries."""
+def stop_on_signals(*asked: Callable[[], None]) -> Iterator[None]:
+    """Tell each of `asked` of Ctrl-C, SIGTERM and a closed terminal: the first stops, a second one hurries."""
 
     def ask(_number: int, _frame: Any) -> None:
-        stack.ask_to_stop()
+        for tell in asked:
+            tell()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -159,9 +160,10 @@ class Screen:
     A terminal that is gone, or a disk that takes no more lines, ends nothing.
     """
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
         self._status = self._console.status("starting")
+        self._key = "Ctrl-C drains"
 
     def __enter__(self) -> Self:
         """Show the line."""
@@ -175,6 +177,10 @@ class Screen:
         with suppress(OSError):
             self._status.stop()
 
+    def stop_asked(self) -> None:
+        """Say from now on what Ctrl-C does next. For a signal's handler."""
+        self._key = "another Ctrl-C does not wait"
+
     def note(self, text: str) -> None:
         """Show a line that stays."""
         with suppress(OSError):
@@ -184,6 +190,6 @@ class Screen:
         """Show a step."""
         if self._console.is_terminal:
             with suppress(OSError):
-                self._status.update(f"gpuyard: {step} · Ctrl-C drains")
+                self._status.update(f"gpuyard: {step} · {self._key}")
         else:
             self.note(step)

@@ -1,5 +1,6 @@
 """`gpuyard up`, whole and real. The tests of this file follow one installation through its life, in order."""
 
+import io
 import json
 import os
 import resource
@@ -13,7 +14,9 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from rich.console import Console
 
+from app.cli.up import Screen, stop_on_signals
 from tests.installation import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -197,6 +200,17 @@ def test_after_a_kill_it_starts_on_the_same_data(installation: Installation, rea
     assert installation.up("--no-worker")["api_key"] == ready["api_key"]
 
     assert installation.stop(signal.SIGTERM) == 0
+
+
+def test_on_a_terminal_the_first_ctrl_c_has_it_say_what_another_does() -> None:
+    out, asked = io.StringIO(), list[str]()
+    with Screen(Console(file=out, force_terminal=True, width=200)) as screen:
+        with stop_on_signals(lambda: asked.append("to stop"), screen.stop_asked):
+            os.kill(os.getpid(), signal.SIGINT)
+        screen.say("stopping worker-1")
+
+    assert asked == ["to stop"]
+    assert "stopping worker-1 · another Ctrl-C does not wait" in out.getvalue()
 
 
 def test_a_terminal_that_is_closed_stops_it_in_good_order(
