@@ -95,6 +95,9 @@ class Changes:
             print_json_line(batch)
             self._printed = batch
 
+    def away(self) -> None:
+        """Print nothing: it has not changed as far as is known."""
+
 
 @app.command()
 def cancel(batch_id: BatchId, as_json: Json = False) -> None:

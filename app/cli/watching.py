@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -23,15 +23,25 @@ LOOK_SECONDS = 1.0
 """The first looks come quickly, for small batches."""
 AWAY_SECONDS = 600.0
 """A server that does not answer for so long ends the watching; the batch goes on when it is back."""
+AWAY = "the server does not answer, and is asked again"
 LINE_SECONDS = 15.0
-Show = Callable[[dict[str, Any]], None]
+
+
+class Show(Protocol):
+    """What shows a batch that is followed."""
+
+    def __call__(self, batch: dict[str, Any]) -> None:
+        """Show it as it is now."""
+
+    def away(self) -> None:
+        """Show that the server does not answer: what was shown may be old."""
 
 
 def watch(api: PublicApi, batch_id: str, show: Show) -> dict[str, Any]:
     """Follow a batch and give it as it ended. Raises app.client.errors; Ctrl-C becomes CliError, exit code 130."""
     try:
         batch = None
-        for batch in changes(api, batch_id):
+        for batch in changes(api, batch_id, show.away):
             show(batch)
     except KeyboardInterrupt:
         raise CliError(
@@ -44,13 +54,13 @@ def watch(api: PublicApi, batch_id: str, show: Show) -> dict[str, Any]:
     return batch
 
 
-def changes(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
+def changes(api: PublicApi, batch_id: str, away: Callable[[], None]) -> Iterator[dict[str, Any]]:
     """Give the batch whenever it has changed, its end last: as the server sends it, else by asking again and again.
 
     A server without streams, one that has no room for another, or a proxy that holds them back is asked from then on.
     """
     streamed = True
-    for batch in looks(api, batch_id):
+    for batch in looks(api, batch_id, away):
         yield batch
         while streamed and not has_ended(batch):
             streamed = False
@@ -71,8 +81,8 @@ def snapshots(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
                 yield message.data
 
 
-def looks(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
-    """Give the batch again and again, its end last."""
+def looks(api: PublicApi, batch_id: str, away: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
+    """Give the batch again and again, its end last; `away` is called whenever there is no answer."""
     answered = time.monotonic()
     for number in range(2**62):
         try:
@@ -80,6 +90,7 @@ def looks(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
         except TryLater:
             if time.monotonic() - answered > AWAY_SECONDS:
                 raise
+            away()
         else:
             answered = time.monotonic()
             yield batch
@@ -106,14 +117,22 @@ class _Screen:
         self._live = live
         self._bar = Progress(BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("rows"), expand=True)
         self._task = self._bar.add_task("rows", total=None)
+        self._status = ""
 
     def __call__(self, batch: Batch) -> None:
         counts = batch["request_counts"]
         self._bar.update(self._task, completed=done(batch), total=counts["total"] or None)
-        words = Text().append(f"{batch['status']} ", style="bold")
+        self._status = str(batch["status"])
+        words = Text().append(f"{self._status} ", style="bold")
         if counts["failed"]:
             words.append(f"{counts['failed']} failed ", style="red")
         words.append(clean(note(batch)))
+        self._update(words)
+
+    def away(self) -> None:
+        self._update(Text().append(f"{self._status} ", style="bold").append(AWAY, style="red"))
+
+    def _update(self, words: Text) -> None:
         words.append(" · Ctrl-C leaves it running", style="dim")
         self._live.update(Group(self._bar, words))
 
@@ -133,3 +152,8 @@ class _Lines:
         if not has_ended(batch) and (state != self._said or moved):
             say(progress(batch))
             self._said, self._rows, self._at = state, done(batch), now
+
+    def away(self) -> None:
+        if self._said != (AWAY,):
+            say(AWAY)
+            self._said = (AWAY,)

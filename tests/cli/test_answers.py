@@ -320,6 +320,21 @@ def test_on_a_terminal_a_bar_moves_and_only_the_end_stays(api: FakePublicApi, to
     assert "3 rows, 3 answered" in after_the_bar
 
 
+def test_a_watch_says_that_the_server_is_away_and_goes_on(api: FakePublicApi, told: Commands) -> None:
+    runs = Says(batch("in_progress", completed=1))
+    away = Says(b"", 502)
+    api.says("GET /v1/batches/batch_b", runs, *[away] * 8, runs, Says(batch()))
+    done = told.run("batch", "watch", "batch_b")
+
+    assert done.code == 0, done.err
+    said = done.err.splitlines()
+    assert [line.partition(" · ")[0] for line in said[:3]] == [
+        "in_progress",
+        "the server does not answer, and is asked again",
+        "in_progress",
+    ]
+
+
 def test_help_says_the_exit_codes(told: Commands) -> None:
     for command in (("submit",), ("batch", "watch")):
         text = " ".join(told.run(*command, "--help", COLUMNS="100").out.split())
