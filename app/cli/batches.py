@@ -16,13 +16,14 @@ from app.cli.watching import screen, watch
 from app.client.public import PublicApi, path_to
 
 PAGE = 100
+MOST = 1_000_000
 app = typer.Typer(no_args_is_help=True, help="Batches: list, show, watch, cancel, results.")
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch.")]
 
 
 @app.command("list")
 def list_batches(
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="So many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=MOST, help="So many, newest first.")] = 20,
     as_json: Json = False,
 ) -> None:
     """List batches, newest first."""

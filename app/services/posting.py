@@ -18,6 +18,7 @@ import httpx
 from app.domain.webhooks import Address, Network, is_allowed, may_reach, parse_address
 
 MAX_URL = 2048
+PORTS = 2**16
 ADDRESSES = 2
 """Addresses of one name that are tried: the second is for a machine without IPv6."""
 SHOWN = 300
@@ -49,6 +50,8 @@ def check_url(url: str, allowed: Sequence[Network]) -> str:
         raise ValueError("it has to begin with https://")
     if not host:
         raise ValueError("it names no host")
+    if not _can_be_looked_up(parsed):
+        raise ValueError("its host is no name, or its port none that there is")
     if parsed.userinfo or parsed.fragment:
         raise ValueError("it must hold no user, password or fragment")
     if len(str(parsed)) > MAX_URL:
@@ -152,6 +155,15 @@ def _why(host: str, found: Sequence[Address]) -> str:
         f"{host} is at {where or 'no address'}, which is not on the public Internet over https: an operator allows a "
         "network by webhook_networks"
     )
+
+
+def _can_be_looked_up(url: httpx.URL) -> bool:
+    """Tell whether a resolver would take host and port: what it does not take now it never will."""
+    try:
+        url.raw_host.decode("ascii").encode("idna")
+    except UnicodeError:  # a label that is empty, or too long
+        return False
+    return b"%" not in url.raw_host and (url.port is None or 0 < url.port < PORTS)
 
 
 def _literal(host: str) -> Address | None:

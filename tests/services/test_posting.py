@@ -153,6 +153,11 @@ def test_a_closed_port_and_a_name_that_is_none_say_so() -> None:
         ("https://hooks.example.org/\ud800", "no URL"),
         ("https://[::1", "no URL"),
         ("https://xn--a/", "no URL"),
+        ("https://a b/", "no name"),
+        ("https://a..b/", "no name"),
+        (f"https://{'a' * 64}.org/", "no name"),
+        ("https://hooks.example.org:99999/", "port"),
+        ("https://hooks.example.org:0/", "port"),
     ],
 )
 def test_a_url_that_webhooks_cannot_be_sent_to_is_refused_with_the_reason(url: str, why: str) -> None:
@@ -163,3 +168,5 @@ def test_a_url_that_webhooks_cannot_be_sent_to_is_refused_with_the_reason(url: s
 def test_a_good_url_is_kept_in_one_spelling() -> None:
     assert posting.check_url("HTTPS://Hooks.Example.org/ä?x=1", ()) == "https://hooks.example.org/%C3%A4?x=1"
     assert posting.check_url("http://127.0.0.1:9/", HERE) == "http://127.0.0.1:9/"
+    assert posting.check_url("https://b\u00fccher.example.:8443/", ()) == "https://xn--bcher-kva.example.:8443/"
+    assert posting.check_url("https://[2606:4700::1111]/", ()) == "https://[2606:4700::1111]/"
