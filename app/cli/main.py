@@ -59,10 +59,11 @@ def main() -> None:
 
 
 def mend_standard_output() -> None:
-    """Have a command do its work where standard output is closed, or takes not every letter."""
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
-    elif isinstance(sys.stdout, TextIOWrapper):
+    """Have a command do its work where standard output or error is closed, or takes not every letter."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - as long as the process
+    if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 

@@ -21,6 +21,14 @@ def test_a_closed_standard_output_stops_no_command(api: FakePublicApi, told: Com
     assert done.err == "0\n"
 
 
+def test_a_closed_standard_error_stops_no_command(api: FakePublicApi, told: Commands) -> None:
+    api.says("GET /v1/pools", POOLS)
+    done = told.shell(f"{' '.join(told.argv)} pool list 2>&-; echo $?")
+
+    assert done.out.startswith("pool")
+    assert done.out.endswith("\n0\n")
+
+
 @pytest.mark.parametrize("form", ["", "--json"])
 def test_a_full_disk_behind_standard_output_is_one_line(api: FakePublicApi, told: Commands, form: str) -> None:
     api.says("GET /v1/pools", POOLS)
