@@ -6,10 +6,12 @@ ends one worker. Whoever can ring (with a stolen worker's broker account, say) c
 """
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
 from celery.utils.dispatch import Signal
+from celery.worker import state
 from celery.worker.consumer import Consumer
 
 log = logging.getLogger(__name__)
@@ -19,6 +21,9 @@ broker_away = Signal(name="broker_away")
 broker_back = Signal(name="broker_back")
 """The consumer takes messages."""
 
+REFUSED_FIRST_SECONDS = 1.0
+REFUSED_LONGEST_SECONDS = 30.0
+"""Between two tries with an account that may not do what its worker needs: it can connect, so Celery does not wait."""
 # What Celery and kombu raise over content, as opposed to the broker's own errors.
 CONTENT_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
@@ -32,6 +37,8 @@ class SturdyConsumer(Consumer):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.loop = _reconnecting(self.loop)
+        self._refused_at = float("-inf")
+        self._pause_seconds = 0.0
 
     def connect(self) -> Any:
         """Celery's own, which goes on until there is a broker."""
@@ -48,6 +55,23 @@ class SturdyConsumer(Consumer):
             super().on_connection_error_after_connected(exc)
         except Exception:
             log.warning("the lost connection to the broker could not be closed", exc_info=True)
+        if type(exc).__name__ == "NoPermissionError":  # redis-py's; another broker's library need not be there
+            self._rest(exc)
+
+    def _rest(self, exc: Exception) -> None:
+        """Wait longer from time to time, but for a shutdown."""
+        now = time.monotonic()
+        is_new = now - self._refused_at > 2 * REFUSED_LONGEST_SECONDS
+        self._pause_seconds = REFUSED_FIRST_SECONDS if is_new else min(2 * self._pause_seconds, REFUSED_LONGEST_SECONDS)
+        self._refused_at = now
+        log.error(
+            "the broker refuses its account what this worker needs (%s), tried again in %g s: it is another pool's, "
+            "or of an older version; `gpuyard broker acl POOL --apply` makes it anew",
+            exc,
+            self._pause_seconds,
+        )
+        while time.monotonic() < now + self._pause_seconds and not _is_to_end():
+            time.sleep(0.1)
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
         """Celery's handler; a message it stumbles over is rejected for good."""
@@ -62,6 +86,11 @@ class SturdyConsumer(Consumer):
                 return None
 
         return handle_or_drop
+
+
+def _is_to_end() -> bool:
+    flags: tuple[object, ...] = (state.should_stop, state.should_terminate)
+    return any(flag is not None and flag is not False for flag in flags)  # 0 is an exit code
 
 
 def _reconnecting(loop: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import pytest
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
+from config.broker_acl import rules_of, user_of
 from tests.authority import Authority, has_openssl, make_authority
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.yard import CELERY, GPUYARD, Yard, until
@@ -136,6 +137,24 @@ def test_a_worker_whose_broker_has_anothers_certificate_says_so_and_works_by_pol
     assert "Traceback" not in log
     assert password_of("gpu") not in unquote(log)
     assert worker.stop() == 0
+
+
+def test_a_worker_with_another_pools_account_says_what_is_refused_and_takes_its_time(
+    yard: Yard, broker: SecuredBroker
+) -> None:
+    with broker.admin() as redis:
+        account = (user_of("other"), "reset", f">{password_of('other')}", *rules_of("other"))
+        redis.execute_command("ACL", "SETUSER", *account)
+        worker = yard.worker("astray", broker_url=broker.url("other"))
+        worker.until_it_says("tried again in 2 s")
+        worker.until_it_says("polls.began")
+        log = worker.log.read_text()
+        assert worker.stop() == 0
+        redis.execute_command("ACL", "LOG", "RESET")
+    said = [line for line in log.splitlines() if "refuses its account" in line]
+    assert "permissions" in said[0]
+    assert "gpuyard broker acl" in said[0]
+    assert len(said) == 2
 
 
 def test_a_broker_whose_authority_is_not_known_is_refused(
