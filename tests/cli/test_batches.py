@@ -63,10 +63,10 @@ def test_the_results_of_a_failed_batch_are_an_error_that_names_the_line(yard: Co
     assert not Path(yard.home / "out.jsonl").exists()
 
 
-@pytest.mark.parametrize("name", ["../tokens?#", "\x1b[31m\udcff"])
-def test_a_batch_that_is_not_there_is_one_line(yard: Commands, name: str) -> None:
+@pytest.mark.parametrize(("name", "code"), [("../tokens?#", 1), ("\x1b[31m", 1), ("\x1b[31m\udcff", 2)])
+def test_a_batch_that_is_not_there_is_one_line(yard: Commands, name: str, code: int) -> None:
     done = yard.run("batch", "show", name)
 
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (code, "")
     assert len(done.err.splitlines()) == 1
     assert "\x1b" not in done.err
