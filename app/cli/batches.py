@@ -10,20 +10,19 @@ from app.cli import batch_text, results
 from app.cli.connection import server
 from app.cli.errors import EXIT_CODES, CliError, ExitCode
 from app.cli.figures import duration
-from app.cli.printing import Json, JsonLines, print_fields, print_json, print_json_line, print_table, say
+from app.cli.printing import Json, JsonLines, Limit, print_fields, print_json, print_json_line, print_table, say
 from app.cli.submit import Output, check_output, finish
 from app.cli.watching import screen, watch
 from app.client.public import PublicApi, path_to
 
 PAGE = 100
-MOST = 1_000_000
 app = typer.Typer(no_args_is_help=True, help="Batches: list, show, watch, cancel, results.")
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch.")]
 
 
 @app.command("list")
 def list_batches(
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=MOST, help="So many, newest first.")] = 20,
+    limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
     """List batches, newest first."""

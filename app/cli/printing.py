@@ -16,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else.")]
+MOST = 1_000_000
+Limit = Annotated[int, typer.Option("-n", "--limit", min=1, max=MOST, help="So many, newest first.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, and nothing else.")]
 
 NARROW = 60

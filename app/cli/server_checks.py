@@ -21,6 +21,7 @@ from app.cli.connection import Address, no_api_behind
 from app.cli.findings import Finding
 from app.cli.printing import clean
 from app.client.errors import PROXY_ALONE
+from app.local.control_plane import http_client
 from config.settings import ServerSettings, load_with_origins
 
 ASK_SECONDS = 5.0
@@ -37,10 +38,7 @@ PARTS = {
 
 def check_server(address: Address) -> Iterator[Finding]:
     """Ask the server how it is: itself, its parts, our key, its workers, its clock."""
-    # A transport of its own has httpx leave out the proxies of the environment, as all other commands do.
-    transport = httpx.HTTPTransport(verify=not address.url.startswith("http://"))
-    headers = {"authorization": f"Bearer {address.key}"}
-    with httpx.Client(base_url=address.url, headers=headers, timeout=ASK_SECONDS, transport=transport) as client:
+    with http_client(address.url, key=address.key, timeout=ASK_SECONDS) as client:
         try:
             sent = time.time()
             answer = client.get("/readyz")

@@ -10,11 +10,10 @@ import typer
 from app.cli.connection import server
 from app.cli.errors import CliError, the_one
 from app.cli.figures import moment
-from app.cli.printing import Json, print_fields, print_json, print_table, say
+from app.cli.printing import Json, Limit, print_fields, print_json, print_table, say
 from app.client.public import PublicApi, path_to
 
 PAGE = 100
-MOST = 1_000_000
 TAKEN = range(200, 300)
 UNDELIVERED = frozenset({"given_up", "dropped", "waiting"})
 app = typer.Typer(
@@ -129,7 +128,7 @@ def rotate(
 @app.command()
 def deliveries(
     endpoint: Which,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=MOST, help="So many, newest first.")] = 20,
+    limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
     """List what an endpoint was told or is to be told, newest first, with the last error of each."""

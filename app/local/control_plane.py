@@ -21,14 +21,18 @@ def distrust(message: str) -> str | None:
     return message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
 
 
+def http_client(url: str, *, key: str, timeout: float) -> httpx.Client:
+    """Make a client of an API that asks it alone: it may be our own, here, of which no proxy knows."""
+    # A transport of its own has httpx leave out the proxies of the environment, as all other commands do.
+    transport = httpx.HTTPTransport(verify=not url.startswith("http://"))
+    return httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=timeout, transport=transport)
+
+
 class ControlPlane:
     """A client with short waits: its caller has children to watch between two calls."""
 
     def __init__(self, url: str, *, key: str) -> None:
-        # A transport of its own has httpx leave out the proxies of the environment: this is our own API, here.
-        transport = httpx.HTTPTransport(verify=not url.startswith("http://"))
-        headers = {"authorization": f"Bearer {key}"}
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=5, transport=transport)
+        self._http = http_client(url, key=key, timeout=5)
 
     def close(self) -> None:
         """Close the connections."""
