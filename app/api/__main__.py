@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from app.db import schema
-from app.db.schema import SchemaMismatch
-from app.db.store import DatabaseUnavailable, Store
-from config.errors import SettingsError
-from config.logging import configure
-from config.settings import ServerSettings, load
+from app.interrupts import EXIT_CODE, ends_at_once
+
+with ends_at_once():
+    from app.db import schema
+    from app.db.schema import SchemaMismatch
+    from app.db.store import DatabaseUnavailable, Store
+    from config.errors import SettingsError
+    from config.logging import configure
+    from config.settings import ServerSettings, load
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,13 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.verb == "check":
             return _check(settings)
         if asked.verb in {"backup", "restore"}:
-            from app.api import backing_up  # noqa: PLC0415 - only these verbs need it
+            with ends_at_once():
+                from app.api import backing_up  # noqa: PLC0415 - only these verbs need it
 
             return backing_up.run(asked.verb, settings, asked.folder, as_json=asked.json)
         configure("api", level=settings.log_level, as_json=settings.log_json)
         if asked.migrate and not _is_current(settings):
             _migrate(settings)
-        from app.api import serving  # noqa: PLC0415 - two seconds that the other verbs need not wait for
+        with ends_at_once():
+            from app.api import serving  # noqa: PLC0415 - two seconds that the other verbs need not wait for
 
         serving.prepare(settings, init=asked.init)
     except (SettingsError, SchemaMismatch, DatabaseUnavailable, OSError) as error:
@@ -103,4 +108,7 @@ def _check(settings: ServerSettings) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(EXIT_CODE)

@@ -5,6 +5,8 @@ from enum import IntEnum
 from importlib.util import find_spec
 from typing import Any
 
+from app import interrupts
+
 
 class ExitCode(IntEnum):
     """What a command tells the shell, the same of every command (MEANINGS)."""
@@ -16,7 +18,7 @@ class ExitCode(IntEnum):
     ROWS_FAILED = 4
     AWAY = 5
     ATTENTION = 6
-    INTERRUPTED = 130
+    INTERRUPTED = interrupts.EXIT_CODE
 
 
 MEANINGS: Mapping[ExitCode, str] = {

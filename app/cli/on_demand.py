@@ -8,6 +8,8 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
+from app.interrupts import ends_at_once
+
 COMMANDS = {
     "up": "up:up",
     "serve": "serve:serve",
@@ -60,7 +62,8 @@ class _OnDemand(Mapping[str, Any]):
 def _load(name: str, where: str) -> Any:
     """Import a command, or a group of commands, and give it as typer runs it."""
     module, _, attribute = where.partition(":")
-    found = getattr(import_module(f"app.cli.{module}"), attribute)
+    with ends_at_once():
+        found = getattr(import_module(f"app.cli.{module}"), attribute)
     above = typer.Typer(rich_markup_mode="markdown")
     if isinstance(found, typer.Typer):
         above.add_typer(found, name=name)

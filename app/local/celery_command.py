@@ -8,6 +8,8 @@ import runpy
 from importlib import metadata
 from typing import Any
 
+from app.interrupts import ends_at_once
+
 ADDED = "celery.commands"
 _entry_points = metadata.entry_points
 
@@ -15,7 +17,8 @@ _entry_points = metadata.entry_points
 def main() -> None:
     """Run `celery` with this process's arguments."""
     metadata.entry_points = _without_added
-    runpy.run_module("celery", run_name="__main__", alter_sys=True)
+    with ends_at_once():  # until Celery has handlers of its own
+        runpy.run_module("celery", run_name="__main__", alter_sys=True)
 
 
 def _without_added(**asked: Any) -> Any:

@@ -6,14 +6,17 @@ those of a Celery worker: 0 when it left in good order, 1 when it was refused, 7
 
 import sys
 
-from app.domain.workers import Transport
-from app.worker.agent import Agent
-from app.worker.process_signals import handle_signals
-from app.worker.watchdog import EXIT_SECONDS, watchdog
-from config.collector import spare_what_is_imported
-from config.errors import SettingsError
-from config.logging import configure
-from config.settings import WorkerSettings, load
+from app.interrupts import ends_at_once
+
+with ends_at_once():
+    from app.domain.workers import Transport
+    from app.worker.agent import Agent
+    from app.worker.process_signals import handle_signals
+    from app.worker.watchdog import EXIT_SECONDS, watchdog
+    from config.collector import spare_what_is_imported
+    from config.errors import SettingsError
+    from config.logging import configure
+    from config.settings import WorkerSettings, load
 
 
 def main() -> int:
@@ -33,4 +36,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with ends_at_once():  # until it handles signals
+        sys.exit(main())
