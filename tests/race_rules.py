@@ -10,14 +10,16 @@ from app.db import presence as presence_sql
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain import batches, jobs, leases, workers
 from app.domain.batches import ENDED
+from app.domain.retention import Kept
 from app.domain.rowsets import RowSet
 from app.services import presence, results
 from app.services.context import Yard
 from app.sweeps import batch_expiry, lease_expiry
 from tests.yards import USER, Controller, batch, machine, result_files
 
-# What a reader's glance changes, and the bells: nothing of a batch's own.
-_NOT_THE_BATCHS_OWN = {"seen", "retry_count", "rung_at", "ring_no", "stop_spread_at"}
+# What a reader's glance changes, the bells, and what retention says it left: nothing of a batch's own.
+_NOT_THE_BATCHS_OWN = {"seen", "retry_count", "rung_at", "ring_no", "stop_spread_at", "kept", "top_errors"}
+_LESS_AND_LESS = [Kept.ROWS, Kept.JOBS, Kept.BATCH]
 TABLES: Mapping[type[Any], Mapping[Any, frozenset[Any]]] = {
     Batch: batches.TRANSITIONS,
     Job: jobs.TRANSITIONS,
@@ -43,6 +45,8 @@ class History:
         self._states: dict[tuple[str, Any], Any] = {}
         self._counts: dict[int, tuple[int, int, int]] = {}
         self._ended: dict[str, dict[str, Any]] = {}
+        self.kept: dict[str, Kept] = {}
+        """What retention had left of each batch, at the last look."""
 
     def leases(self) -> dict[int, Lease]:
         with self._yard.store.read() as session:
@@ -67,6 +71,9 @@ class History:
             if one.state in ENDED:
                 told = one.model_dump(exclude=_NOT_THE_BATCHS_OWN)
                 assert self._ended.setdefault(one.id, told) == told, "a batch that had ended has changed"
+            left = _LESS_AND_LESS[_LESS_AND_LESS.index(self.kept.get(one.id, Kept.ROWS)) :]
+            assert one.kept in (left if one.state in ENDED else [Kept.ROWS]), f"{one.id} keeps {one.kept} of {left}"
+            self.kept[one.id] = Kept(one.kept)
 
 
 def ended(yard: Yard, batch_id: str) -> bool:
