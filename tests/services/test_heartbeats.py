@@ -1,6 +1,7 @@
 """PROTOCOL 2 and 3: what a beat renews, what is a ghost, who is superseded, and whose name it is."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import count
 
 import pytest
@@ -140,8 +141,11 @@ def test_a_restart_keeps_what_is_held_and_loses_the_rest(yard: Yard) -> None:
     old = machine(yard)
     started, unstarted, kept = grants_of(old, 3)
     old.beat(started, unstarted, kept, unstarted=[unstarted])
+    before = lease(yard, kept).expires_at
+    later(yard, 40)
     welcome = old.restarted().hello(held=[kept])
     assert welcome.leases == {kept: "renewed"}
+    assert lease(yard, kept).expires_at - before >= timedelta(seconds=40), "as it was told"
     assert states(yard, started, unstarted, kept) == ["expired", "expired", "held"]
     assert [job.losses for job in shards(yard, batch_id)] == [1, 0, 0]
     assert [job.state for job in shards(yard, batch_id)] == ["queued", "queued", "leased"]

@@ -1,4 +1,4 @@
-"""PROTOCOL 1: every transaction locks worker, lease, job, batch in this order, whatever it is about.
+"""PROTOCOL 1, 5: every transaction locks worker, lease, job, batch, each by ascending id, and touches no content then.
 
 On PostgreSQL alone: on SQLite the transaction is the lock.
 """
@@ -6,21 +6,24 @@ On PostgreSQL alone: on SQLite the transaction is the lock.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from app.blobs.local import LocalBlobs
 from app.db.store import Store
 from app.schemas.segments import FirstRows
-from app.services import presence
+from app.services import presence, results
 from app.services.context import Yard
-from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue
+from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue, retention
 from tests.databases import Databases
 from tests.losses import lost, only
 from tests.migrated import migrate
 from tests.yards import (
+    USER,
     Controller,
     batch,
     cancel,
@@ -35,28 +38,59 @@ ORDER = ["worker", "lease", "job", "batch"]
 LOCKS = re.compile(r"^UPDATE (worker|lease|job|batch)\b|FROM (worker|lease|job|batch)\b.* FOR NO KEY UPDATE", re.DOTALL)
 
 
-@contextmanager
-def watched(yard: Yard) -> Iterator[list[list[str]]]:
-    """Collect, a transaction each, the tables it locked rows of, in the order of the first lock."""
-    done: list[list[str]] = []
-    now: dict[int, list[str]] = {}
+# Whoever passes by what is locked waits for nobody, and one row is in any order.
+NEEDS_NO_ORDER = re.compile(r"SKIP LOCKED|WHERE \w+\.id = |AND worker\.name = ")
 
-    def on_statement(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+
+@dataclass
+class Watched:
+    """What transactions did: the tables each locked rows of, in the order of the first lock, and what none may."""
+
+    done: list[list[str]] = field(default_factory=list)
+    now: dict[int, list[str]] = field(default_factory=dict)
+    unordered: list[str] = field(default_factory=list)
+    contents: int = 0
+    under_a_lock: list[str] = field(default_factory=list)
+
+    def on_statement(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if found := LOCKS.search(statement):
             table = found.group(1) or found.group(2)
-            met = now.setdefault(id(connection), [])
+            met = self.now.setdefault(id(connection), [])
             if table not in met:
                 met.append(table)
+            if found.group(2) and not NEEDS_NO_ORDER.search(statement) and f"ORDER BY {table}.id" not in statement:
+                self.unordered.append(statement)
 
-    def on_end(connection: Any) -> None:
-        if met := now.pop(id(connection), None):
-            done.append(met)
+    def on_end(self, connection: Any) -> None:
+        if met := self.now.pop(id(connection), None):
+            self.done.append(met)
 
-    listeners = (("before_cursor_execute", on_statement), ("commit", on_end), ("rollback", on_end))
+    def on_content(self) -> None:
+        self.contents += 1
+        self.under_a_lock += [f"by who holds rows of {', '.join(met)}" for met in self.now.values()]
+
+
+class Contents(LocalBlobs):
+    """Contents that say when one is read, written, measured or deleted."""
+
+    def __init__(self, root: Path, found: Watched) -> None:
+        super().__init__(root)
+        self._found = found
+
+    def _path(self, key: str) -> Path:
+        self._found.on_content()
+        return super()._path(key)
+
+
+@contextmanager
+def watched(yard: Yard) -> Iterator[Watched]:
+    """Watch the transactions of a yard."""
+    found = Watched()
+    listeners = (("before_cursor_execute", found.on_statement), ("commit", found.on_end), ("rollback", found.on_end))
     for name, listener in listeners:
         event.listen(yard.store.engine, name, listener)
     try:
-        yield done
+        yield found
     finally:
         for name, listener in listeners:
             event.remove(yard.store.engine, name, listener)
@@ -140,15 +174,35 @@ def yard(postgres_databases: Databases, tmp_path: Path) -> Iterator[Yard]:
 
 @pytest.mark.postgres
 def test_every_transaction_locks_in_one_order(yard: Yard) -> None:
-    with watched(yard) as transactions:
+    with watched(yard) as found:
         a_whole_life(yard)
         a_cautious_life(yard)
         first_rows(yard)
-    wrong = [tables for tables in transactions if tables != sorted(tables, key=ORDER.index)]
+    wrong = [tables for tables in found.done if tables != sorted(tables, key=ORDER.index)]
     assert wrong == []
-    both = [tables for tables in transactions if {"worker", "lease"} <= set(tables)]
+    assert found.unordered == [], "rows of one kind are locked by ascending id"
+    both = [tables for tables in found.done if {"worker", "lease"} <= set(tables)]
     assert both == [["worker", "lease"]], "the goodbye's: no hand-in, report or renewal writes a worker's row"
-    met = {table for tables in transactions for table in tables}
+    met = {table for tables in found.done for table in tables}
     assert met == set(ORDER)
-    assert ["lease", "job", "batch"] in transactions
-    assert ["worker", "job", "batch"] in transactions
+    assert ["lease", "job", "batch"] in found.done
+    assert ["worker", "job", "batch"] in found.done
+
+
+@pytest.mark.postgres
+def test_no_content_is_touched_by_who_holds_a_lock(yard: Yard, tmp_path: Path) -> None:
+    with watched(yard) as found:
+        yard = replace(yard, blobs=Contents(tmp_path / "blobs", found))
+        a_whole_life(yard)
+        first_rows(yard)
+        last = validated(yard)
+        one = machine(yard)
+        one.finish(last, only(one))
+        Controller(yard).works()
+        assert list(results.read(yard, USER, last).lines)
+        for days in (3, 3):  # segments go first, and their contents a day after them
+            later(yard, days * 86_400, listening=False)
+            kept = retention.run_once(yard, 1000)
+        assert kept["contents"]
+    assert found.contents > 50
+    assert found.under_a_lock == []

@@ -4,12 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.worker.agent import Agent
 from app.worker.door import Door
+from app.worker.spool import PROBE
 from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, Lose, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
@@ -236,16 +238,24 @@ class TestTheDoor:
         agent.broker_back()
         assert worker.consumer.open == {"gpu"}
 
-    @pytest.mark.parametrize("runtime_dies", [False, True])
+    @pytest.mark.parametrize("why", ["it is full", "its runtime is down", "its disk is full", "it is set up"])
     def test_closes_while_a_message_would_be_of_no_use(
-        self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, runtime_dies: bool
+        self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path, why: str
     ) -> None:
         agent, worker = start_agent(), CeleryWorker()
         agent._door.attach(worker)
         worker.consumer.open.add("gpu")
-        if runtime_dies:
+        in_the_way = tmp_path / "state" / "spool" / PROBE  # nothing can be written there, whoever runs this
+        lacking: list[str | None] = [None]
+        if why == "its runtime is down":
             runtime.alive = False
             agent._probes.wake()
+        elif why == "its disk is full":
+            in_the_way.mkdir()
+            agent._own.spool.check()
+        elif why == "it is set up":
+            lacking[0] = "set-up command 7 runs"
+            agent._setting_up.need(lambda: lacking[0])
         else:
             plane.give_batch(list(rows(8)), shard_rows=8)
             runtime.wait(lambda: len(runtime.running) == 4)
@@ -254,5 +264,9 @@ class TestTheDoor:
         assert worker.consumer.open == set()
         runtime.alive = True
         runtime.let_all()
-        agent._probes.wake()
+        if in_the_way.exists():
+            in_the_way.rmdir()
+        lacking[0] = None
+        for loop in (agent._probes, agent._sender, agent._setting_up):
+            loop.wake()
         plane.wait(lambda: worker.consumer.open == {"gpu"})

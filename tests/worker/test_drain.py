@@ -157,6 +157,29 @@ def test_with_keep_alive_0_it_does_what_there_is_and_leaves_with_the_first_word_
     assert plane.called("bye")[0].body["reason"] == "idle"
 
 
+def test_with_keep_alive_0_a_late_answer_to_what_it_said_in_set_up_does_not_send_it_away(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, until: Callable[..., None]
+) -> None:
+    """Who is in set-up is told of no work; that says nothing of what waits for it now (ID-02)."""
+    plane.timing["renew_seconds"] = 5.0
+    late, next_one = threading.Event(), threading.Event()
+    plane.next("heartbeat", Hang(late), Hang(next_one))
+    runtime.alive = False
+    agent = start_agent(keep_alive_seconds=0)
+    plane.wait(lambda: plane.called("heartbeat"))
+    runtime.alive = True
+    agent._probes.wake()
+    until(lambda: agent.phase is Phase.READY)
+    late.set()
+    plane.wait(lambda: len(plane.called("heartbeat")) == 2)
+    assert [call.body["phase"] for call in plane.called("heartbeat")] == ["setup", "ready"]
+    plane.give_batch(list(rows(4)))
+    next_one.set()
+    runtime.let_all()
+    assert agent.join(20)
+    assert sorted(plane.stored) == [0, 1, 2, 3]
+
+
 def test_with_keep_alive_below_0_it_stays(plane: FakeControlPlane, start_agent: StartAgent) -> None:
     agent = start_agent(keep_alive_seconds=-1)
     plane.wait(lambda: len(plane.called("heartbeat")) > 5)
