@@ -1,6 +1,7 @@
 """Who may call what: every route with the scopes that open it, any one of them (DESIGN 11).
 
-A route that is not listed here cannot be added to the app. No scopes: open to everybody, and it must tell nothing.
+A route that is not listed here cannot be added to the app. No scopes: open to everybody, and it must tell nothing. HEAD
+is for whom GET is (app.api.heads).
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,7 @@ ACCESS: Mapping[str, tuple[str, ...]] = {
     "GET /readyz": OPEN,
     "GET /metrics": ("metrics",),
     "GET /": OPEN,
-    "HEAD /": OPEN,
     "GET /page/{name}": OPEN,
-    "HEAD /page/{name}": OPEN,
     "POST /v1/files": ("submit",),
     "GET /v1/files": ("read",),
     "GET /v1/files/{file_id}": ("read",),

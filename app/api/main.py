@@ -30,6 +30,7 @@ from app.api import (
 )
 from app.api.beats import Beats
 from app.api.duties import Duties
+from app.api.heads import Heads
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.api.streams import Streams
@@ -115,6 +116,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
     app = FastAPI(
         title="gpuyard", lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False, responses=ERRORS
     )
+    app.add_middleware(Heads)
     app.add_middleware(Timed)
     app.add_middleware(RequestIds)
     errors.add_handlers(app)

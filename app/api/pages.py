@@ -11,13 +11,13 @@ from app.domain.errors import NotFound
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
 
-@router.api_route("/", methods=["GET", "HEAD"])
+@router.get("/")
 async def index(request: Request) -> Response:
     """Send the page."""
     return _send(request, INDEX)
 
 
-@router.api_route("/page/{name}", methods=["GET", "HEAD"])
+@router.get("/page/{name}")
 async def part(request: Request, name: str) -> Response:
     """Send a file that the page asks for."""
     return _send(request, name)
