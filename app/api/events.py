@@ -4,13 +4,16 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.api.streams import Stream
 from app.db.store import DatabaseUnavailable
 from app.domain.errors import Refusal
 from app.schemas.batches import BatchObject
@@ -59,15 +62,26 @@ async def stream(
 ) -> StreamingResponse:
     """Send a batch's events until it has ended, or the batch itself whenever it has changed, or both."""
     seq = cursors.parse(last_event_id or after)
-    request.app.state.streams.check_room()
-    if show == "batch" and not seq:
-        seq = (await run_in_threadpool(events.heads, yard, {batch_id})).get(batch_id, 0)
-    first = await run_in_threadpool(events.of_batch, yard, caller, batch_id, seq)
-    source = _Source(yard, caller, batch_id, show)
-    lines = _lines(source, request, seq, first)
-    # Some proxies hold an answer back until it is whole, unless they are told not to.
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+    with ExitStack() as leaving:
+        waiting: Stream = leaving.enter_context(request.app.state.streams.open(batch_id, seq))
+        if show == "batch" and not seq:
+            waiting.seq = (await run_in_threadpool(events.heads, yard, {batch_id})).get(batch_id, 0)
+        first = await run_in_threadpool(events.of_batch, yard, caller, batch_id, waiting.seq)
+        return _Streamed(_lines(_Source(yard, caller, batch_id, show), request, waiting, first), leaving.pop_all())
+
+
+class _Streamed(StreamingResponse):
+    """A stream as it is sent. However that ends, even before the first line, its room is free then."""
+
+    def __init__(self, lines: AsyncIterator[str], leaving: ExitStack) -> None:
+        # Some proxies hold an answer back until it is whole, unless they are told not to.
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(lines, media_type="text/event-stream", headers=headers)
+        self._leaving = leaving
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._leaving:
+            await super().__call__(scope, receive, send)
 
 
 class _Source:
@@ -93,32 +107,31 @@ class _Source:
         return f"event: batch\ndata: {json.dumps(batch.model_dump())}\n\n"
 
 
-async def _lines(source: _Source, request: Request, seq: int, first: Look) -> AsyncIterator[str]:
+async def _lines(source: _Source, request: Request, waiting: Stream, first: Look) -> AsyncIterator[str]:
     try:
-        async for text in _texts(source, request, seq, first):
+        async for text in _texts(source, request, waiting, first):
             yield text
     except (DatabaseUnavailable, Refusal) as error:
         _log.warning("a stream of %s ends: %s", source.batch_id, error)
 
 
-async def _texts(source: _Source, request: Request, seq: int, look: Look) -> AsyncIterator[str]:
+async def _texts(source: _Source, request: Request, waiting: Stream, look: Look) -> AsyncIterator[str]:
     begun = said = time.monotonic()
-    with request.app.state.streams.open(source.batch_id, seq) as waiting:
-        while True:
-            text = ""
-            for event in look.events:
-                waiting.seq = int(event.id)
-                if source.shows_events:
-                    text += f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(event.model_dump())}\n\n"
-            if source.shows_batch:
-                text += await source.snapshot()
-            now = time.monotonic()
-            if not text and now - said >= QUIET_SECONDS:
-                text = ": still here\n\n"
-            if text:
-                said = now
-                yield text
-            if look.last or waiting.is_over or now - begun >= MAX_SECONDS or await request.is_disconnected():
-                return
-            woken = await waiting.wait(TICK_SECONDS)
-            look = await source.look(waiting.seq) if woken else NOTHING
+    while True:
+        text = ""
+        for event in look.events:
+            waiting.seq = int(event.id)
+            if source.shows_events:
+                text += f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(event.model_dump())}\n\n"
+        if source.shows_batch:
+            text += await source.snapshot()
+        now = time.monotonic()
+        if not text and now - said >= QUIET_SECONDS:
+            text = ": still here\n\n"
+        if text:
+            said = now
+            yield text
+        if look.last or waiting.is_over or now - begun >= MAX_SECONDS or await request.is_disconnected():
+            return
+        woken = await waiting.wait(TICK_SECONDS)
+        look = await source.look(waiting.seq) if woken else NOTHING

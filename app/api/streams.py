@@ -37,19 +37,18 @@ class Streams:
         self._open: set[Stream] = set()
         self._is_closed = False
 
-    def check_room(self) -> None:
-        """Raise TryLater when there is no room for another one."""
+    @contextmanager
+    def open(self, batch_id: str, seq: int) -> Iterator[Stream]:
+        """Have a stream woken inside the block. Raises TryLater when there is no room for another one.
+
+        Its room is taken before anything is waited for: after a restart all readers come back at once.
+        """
         if self._is_closed or len(self._open) >= MAX_STREAMS:
             raise TryLater(
                 f"{len(self._open)} streams are open here already; ask for the batch now and then instead",
                 code="too_many_streams",
             )
-
-    @contextmanager
-    def open(self, batch_id: str, seq: int) -> Iterator[Stream]:
-        """Have a stream woken inside the block."""
         stream = Stream(batch_id, seq)
-        stream.is_over = self._is_closed
         self._open.add(stream)
         try:
             yield stream

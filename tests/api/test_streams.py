@@ -3,7 +3,9 @@
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
@@ -102,6 +104,28 @@ def test_streams_are_bounded_and_a_closed_one_makes_room(
                     break
             assert time.monotonic() < end, "the closed one was not noticed"
             time.sleep(0.05)
+
+
+def test_readers_that_all_come_at_once_get_no_more_streams_than_there_are(
+    served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart: each takes its room before it waits for anything."""
+    monkeypatch.setattr(streams, "MAX_STREAMS", 3)
+    served = served_on_sqlite
+    url = f"/v1/batches/{create(served)}/events"
+    count = 30
+    come, go = threading.Barrier(count), threading.Barrier(count)
+
+    def read(_: int) -> int:
+        with served.http() as http:
+            come.wait(60)
+            with http.stream("GET", url) as answer:
+                go.wait(60)
+                return answer.status_code
+
+    with ThreadPoolExecutor(count) as readers:
+        answered = list(readers.map(read, range(count)))
+    assert Counter(answered) == {200: 3, 503: count - 3}
 
 
 def test_an_open_stream_costs_no_thread_and_all_end_with_the_process(served_on_sqlite: Served) -> None:
