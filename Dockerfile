@@ -62,6 +62,7 @@ CMD ["gpuyard", "serve"]
 
 FROM base AS any-worker
 COPY deploy/healthy.py /opt/health/
+COPY deploy/replica.py /opt/
 ENV GPUYARD_STATE_DIR=/var/lib/gpuyard/worker GPUYARD_METRICS_PORT=9464
 USER gpuyard
 # It drains on SIGTERM: stop it with a grace above drain_seconds + kill_after_seconds, as docker-compose.yml does.

@@ -97,3 +97,13 @@ def test_down_drains_its_worker_and_what_was_not_done_is_done_after_the_next_up(
     assert_each_answered_once(batch, rows)
     workers = running.http.get("/v1/workers").json()["data"]
     assert [worker["name"] for worker in workers if worker["state"] != "gone"] == ["compose-cpu"], json.dumps(workers)
+
+
+def test_more_workers_have_names_of_their_own(running: Stack) -> None:
+    running.up("--scale", "worker=3")
+    workers = running.http.get("/v1/workers").json()["data"]
+    assert {worker["name"] for worker in workers if worker["state"] == "active"} == {
+        "compose-cpu",
+        "compose-cpu-2",
+        "compose-cpu-3",
+    }
