@@ -25,6 +25,8 @@ _PASSING = frozenset({408, 425, 429})
 PROXY_ALONE = frozenset({502, 503, 504})
 """What a proxy says when nobody answers behind it. A 503 of the API itself has a code."""
 _SERVER_ERROR = 500
+BUG = 500
+"""What the API says when it met a bug over this very call; what it cannot do for the moment is 503."""
 REDIRECTS = range(300, 400)
 
 

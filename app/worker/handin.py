@@ -1,6 +1,6 @@
 """Building one hand-in from the shards of a batch (PROTOCOL 5, `app.schemas.segments`)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from app.domain.rows import total
@@ -37,9 +37,11 @@ def build(
     word: FirstRows | None = None,
     *,
     max_bytes: int = MAX_BYTES,
+    may_end: Callable[[Shard], bool] = lambda _shard: True,
 ) -> HandIn | None:
     """Take what is finished out of the shards, and say `word` with it. None when there is nothing to say.
 
+    One that may not end yet keeps its end for a later hand-in.
     The shards forget the rows with this call, and end only once: from here on the hand-in is the only one that knows.
     """
     parts: list[Part] = []
@@ -55,7 +57,8 @@ def build(
                 parts.append(_part(shard.lease_id, seq, rows))
                 lines += [row.line for row in rows]
                 size += parts[-1].length
-        if shard.is_settled and shard.is_complete and shard.is_empty and not shard.is_spooled:
+        is_through = shard.is_settled and shard.is_complete and shard.is_empty
+        if is_through and not shard.is_spooled and may_end(shard):
             shard.is_spooled = True
             ends.append(End(lease_id=shard.lease_id, request_id=shard.end_request))
     if not parts and not ends and word is None:

@@ -1,10 +1,14 @@
-"""Cutting a hand-in that was refused as a whole: what of it can be taken goes home, and what cannot shows itself."""
+"""Cutting a hand-in that was not taken as a whole: what of it can be taken goes home, and what cannot shows itself."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from app.domain.outputs import output_line
+from app.domain.rows import Reply, RowError, RowErrorCode
 from app.domain.rowsets import RowSet
+from app.schemas.handins import write_line
 from app.schemas.segments import End, HandInHeader, Part
 from app.schemas.wire import UsageCounts
 from app.worker.handin import HandIn, written
@@ -14,6 +18,25 @@ class _Piece(NamedTuple):
     parts: Sequence[Part]
     ends: Sequence[End]
     lines: list[bytes]
+
+
+def without_answer(sent: HandIn, why: str) -> HandIn | None:
+    """Give the same hand-in, under the same number, with an error in place of the one row's answer; None: not one row.
+
+    Its tokens are not counted: nobody gets what they were spent on.
+    """
+    head, _, content = sent.body.partition(b"\n")
+    header = HandInHeader.model_validate_json(head)
+    if content.count(b"\n") != 1:
+        return None
+    (part,) = header.parts
+    number, _, line = content.split(b"\t", 2)
+    reply = Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, f"its answer could not be stored: {why}"))
+    row = int(number)
+    error = output_line(header.batch_id, row, json.loads(line)["custom_id"], reply)
+    lines = [write_line(row, reply, error)]
+    failed = _part_of(part, lines).model_copy(update={"usage": UsageCounts()})
+    return replace(written(header.model_copy(update={"parts": [failed]}), lines), line_bytes=0)
 
 
 def cut_up(refused: HandIn, next_seq: Callable[[int], int]) -> list[HandIn]:

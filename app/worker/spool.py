@@ -7,7 +7,7 @@ ended, is an orphan: `send_orphans` sends those, oldest first, under their old l
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,12 +17,14 @@ from pydantic import ValidationError
 
 from app import durable
 from app.client.control_plane import ControlPlane
-from app.client.errors import NotKnown, Refused
+from app.client.errors import BUG, NotKnown, Refused, TryLater
 from app.schemas.claims import FailureReport
 from app.schemas.segments import HandInHeader
 
 LEAST_ROOM = 64 * 1024
 """A disk with less than this is full, however little the next hand-in needs."""
+OLD_SECONDS = 24 * 3600.0
+"""A lease that nobody renews has ended hours before."""
 PROBE = "probe"
 log = structlog.get_logger("gpuyard.worker")
 
@@ -137,15 +139,24 @@ class Spool:
         """Send all, oldest first. Raises TryLater or Dismissed; what was not answered stays.
 
         What is refused, makes no sense, or is of a worker that nobody knows any more, is thrown away: it would stand
-        before everything else for ever. What the disk does not give is left for the next process.
+        before everything else for ever. What the disk does not give is left for the next process. What the API breaks
+        on (500) lets all others go first, and is thrown away when it is so old that its lease has long ended.
 
         They are sent without a boot id: they count by their lease alone, also when this process has not said hello.
         """
+        broken: TryLater | None = None
         with self._sending:
-            while self._orphans:
-                item = self._orphans[0]
+            for item in self._to_send():
                 try:
                     _send(item, plane, deadline_seconds)
+                except TryLater as error:
+                    if error.status != BUG:
+                        raise
+                    if not _is_old(item):
+                        broken = error
+                        continue
+                    log.warning("spool.refused", file=item.path.name, why=str(error))
+                    self.remove(item)
                 except (Refused, NotKnown, ValidationError, FileNotFoundError) as error:
                     log.warning("spool.refused", file=item.path.name, why=str(error))
                     self.remove(item)
@@ -155,6 +166,22 @@ class Spool:
                     self.remove(item)
                 with self._lock:
                     self._orphans.remove(item)
+        if broken is not None:
+            raise broken
+
+    def _to_send(self) -> Iterator[Spooled]:
+        """Give each orphan once, those too that come meanwhile."""
+        given: set[Path] = set()
+        while left := [item for item in list(self._orphans) if item.path not in given]:
+            given.add(left[0].path)
+            yield left[0]
+
+
+def _is_old(item: Spooled) -> bool:
+    try:
+        return time.time() - item.path.stat().st_mtime > OLD_SECONDS
+    except OSError:
+        return False
 
 
 def _words(error: OSError) -> str:

@@ -1,10 +1,14 @@
-"""A proxy between workers and the API that holds calls or answers back: what a network does at the worst moment."""
+"""A proxy between workers and the API that holds calls or answers back: what a network does at the worst moment.
+
+`breaks` has it answer 500 itself, as an API does that meets a bug over this very call.
+"""
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -21,6 +25,8 @@ class Gateway:
         self.arrived: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         """Calls that the API has answered, whether the caller got to know of it or not."""
+        self.breaks: Callable[[str, bytes], bool] = lambda _route, _body: False
+        self.broke: Counter[str] = Counter()
         self._held: dict[str, bool] = {}
         self._free = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -102,6 +108,10 @@ class _Handler(BaseHTTPRequestHandler):
         if ours.waits(route, after_the_answer=False):
             self.close_connection = True
             return
+        if ours.breaks(route, body):
+            ours.broke[route] += 1
+            self._answer(500, b'{"error": {"message": "a bug", "type": "server_error", "code": "internal_error"}}')
+            return
         headers = [(name, value) for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP]
         try:
             answer = ours.client.request(self.command, self.path, content=body, headers=headers)
@@ -112,10 +122,13 @@ class _Handler(BaseHTTPRequestHandler):
         if ours.waits(route, after_the_answer=True):
             self.close_connection = True
             return
-        self.send_response(answer.status_code)
-        for name, value in answer.headers.items():
-            if name.lower() not in HOP_BY_HOP | {"content-encoding"}:
-                self.send_header(name, value)
-        self.send_header("content-length", str(len(answer.content)))
+        kept = {n: v for n, v in answer.headers.items() if n.lower() not in HOP_BY_HOP | {"content-encoding"}}
+        self._answer(answer.status_code, answer.content, kept)
+
+    def _answer(self, status: int, content: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(content)))
         self.end_headers()
-        self.wfile.write(answer.content)
+        self.wfile.write(content)

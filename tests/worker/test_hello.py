@@ -58,6 +58,27 @@ def test_the_spool_goes_first(client: ControlPlane, plane: FakeControlPlane, tmp
     assert [call.route for call in plane.calls] == ["results", "results", "register"]
 
 
+def test_what_the_api_breaks_on_keeps_no_worker_away_for_good(
+    client: ControlPlane, plane: FakeControlPlane, tmp_path: Path
+) -> None:
+    """A process that ends for it would find it again after each of its starts."""
+    Spool(tmp_path).write(SpoolKind.HAND_IN, b'{"worker_id":"wrk_1","batch_id":"b"}\n')
+    plane.next("results", *[Answer(500)] * TRIES)
+    assert say(client, Spool(tmp_path)) == "wrk_1"
+    assert [call.route for call in plane.calls] == ["results"] * TRIES + ["register"]
+    assert Spool(tmp_path).has_orphans, "it may still be taken, when that is mended"
+
+
+def test_a_service_that_is_away_is_not_passed_over(
+    client: ControlPlane, plane: FakeControlPlane, tmp_path: Path
+) -> None:
+    Spool(tmp_path).write(SpoolKind.HAND_IN, b'{"worker_id":"wrk_1","batch_id":"b"}\n')
+    plane.next("results", *[Answer(503)] * TRIES)
+    with pytest.raises(TryLater):
+        say(client, Spool(tmp_path))
+    assert not plane.called("register")
+
+
 def test_the_waits_double_and_chance_adds_up_to_five_seconds() -> None:
     assert list(islice(backoff(1, 30, lambda: 0.0), 7)) == [1, 2, 4, 8, 16, 30, 30]
     assert list(islice(backoff(1, 30, lambda: 1.0), 7)) == [2, 4, 8, 13, 21, 35, 35]

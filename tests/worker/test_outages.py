@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.rowsets import RowSet
 from app.schemas.segments import HandInHeader
-from app.worker import live_counts, settler
+from app.worker import live_counts, outbox, settler
 from app.worker.agent import Agent
 from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, FakeControlPlane, refusal, rows
@@ -20,7 +20,8 @@ AWAY = [Answer(503)] * 1000
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settler, "TRY_SECONDS", 0.1)
+    for module in (outbox, settler):
+        monkeypatch.setattr(module, "TRY_SECONDS", 0.1)
 
 
 def spooled(spool: Path) -> set[int]:
@@ -96,7 +97,7 @@ FEW = 5
 def test_a_control_plane_that_asks_for_peace_is_not_sent_a_hand_in_again_and_again(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settler, "TRY_SECONDS", 1.0)
+    monkeypatch.setattr(outbox, "TRY_SECONDS", 1.0)
     plane.next("results", *ASKED_FOR_PEACE)
     plane.give_batch(list(rows(4)))
     runtime.let_all()

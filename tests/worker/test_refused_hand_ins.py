@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.rows import Usage
 from app.domain.rowsets import RowSet
-from app.worker import settler
+from app.worker import outbox
 from tests.fakes.control_plane import Call, FakeControlPlane, refusal, rows
 from tests.fakes.plane_answers import Answer
 from tests.fakes.steered_executor import OK, SteeredExecutor
@@ -64,7 +64,7 @@ def test_one_that_is_too_large_for_a_proxy_goes_home_in_pieces(
 def test_what_was_too_large_once_is_not_tried_again(
     plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settler, "LEAST_BYTES", 1)
+    monkeypatch.setattr(outbox, "LEAST_BYTES", 1)
     plane.segment_seconds = 0.1
     plane.shards.clear()
     plane.give_batch(list(rows(100)), shard_rows=20)

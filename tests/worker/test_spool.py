@@ -1,5 +1,6 @@
 """What must reach the control plane is on disk before it is sent, and is sent by whoever comes next (DR-11)."""
 
+import os
 import shutil
 import stat
 from collections.abc import Iterator
@@ -86,6 +87,23 @@ def test_what_is_refused_for_good_is_not_sent_for_ever(
     plane.next("results", no)
     Spool(tmp_path).send_orphans(client, deadline_seconds=0)
     assert plane.states()[2] == "reported"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_api_breaks_on_lets_the_others_go_first_and_is_kept_for_a_day(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
+) -> None:
+    for lease in (1, 2):
+        Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(lease))
+    plane.refuses = lambda call: Answer(500) if b'"lease_id":1' in call.raw else None
+    spool = Spool(tmp_path)
+    with pytest.raises(TryLater):
+        spool.send_orphans(client, deadline_seconds=0)
+    assert plane.states()[2] == "reported"
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    spool.send_orphans(client, deadline_seconds=0)
+    assert not spool.has_orphans
     assert list(tmp_path.iterdir()) == []
 
 
