@@ -63,7 +63,7 @@ async def stream(
     """Send a batch's events until it has ended, or the batch itself whenever it has changed, or both."""
     seq = cursors.parse(last_event_id or after)
     with ExitStack() as leaving:
-        waiting: Stream = leaving.enter_context(request.app.state.streams.open(batch_id, seq))
+        waiting: Stream = leaving.enter_context(request.app.state.streams.open(batch_id, seq, caller.token_id))
         if show == "batch" and not seq:
             waiting.seq = (await run_in_threadpool(events.heads, yard, {batch_id})).get(batch_id, 0)
         first = await run_in_threadpool(events.of_batch, yard, caller, batch_id, waiting.seq)
@@ -134,4 +134,6 @@ async def _texts(source: _Source, request: Request, waiting: Stream, look: Look)
         if look.last or waiting.is_over or now - begun >= MAX_SECONDS or await request.is_disconnected():
             return
         woken = await waiting.wait(TICK_SECONDS)
+        if waiting.is_refused:
+            return
         look = await source.look(waiting.seq) if woken else NOTHING

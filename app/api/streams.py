@@ -1,7 +1,7 @@
 """The streams of events that are open in this process, and the one loop that wakes them.
 
 An open stream costs a connection and no thread. The loop asks the database once for all of them which batches have
-something new; only a stream that is woken looks for itself.
+something new, and whose key was revoked; only a stream that is woken looks for itself.
 """
 
 import asyncio
@@ -22,12 +22,22 @@ _log = logging.getLogger("gpuyard.api")
 
 
 class Stream(Waiter):
-    """One reader that has read a batch's events up to `seq`. Ended, it comes again, to another process."""
+    """One reader that has read a batch's events up to `seq`. Ended, it comes again, to another process.
 
-    def __init__(self, batch_id: str, seq: int) -> None:
+    `is_refused`: its key was revoked, and it gets nothing more.
+    """
+
+    def __init__(self, batch_id: str, seq: int, token_id: str | None) -> None:
         super().__init__()
         self.batch_id = batch_id
         self.seq = seq
+        self.token_id = token_id
+        self.is_refused = False
+
+    def refuse(self) -> None:
+        """Have it end as it is."""
+        self.is_refused = True
+        self.end()
 
 
 class Streams:
@@ -38,8 +48,8 @@ class Streams:
         self._is_closed = False
 
     @contextmanager
-    def open(self, batch_id: str, seq: int) -> Iterator[Stream]:
-        """Have a stream woken inside the block. Raises TryLater when there is no room for another one.
+    def open(self, batch_id: str, seq: int, token_id: str | None) -> Iterator[Stream]:
+        """Have a stream, of who holds a token, woken inside the block. Raises TryLater when there is no room for another one.
 
         Its room is taken before anything is waited for: after a restart all readers come back at once.
         """
@@ -48,7 +58,7 @@ class Streams:
                 f"{len(self._open)} streams are open here already; ask for the batch now and then instead",
                 code="too_many_streams",
             )
-        stream = Stream(batch_id, seq)
+        stream = Stream(batch_id, seq, token_id)
         self._open.add(stream)
         try:
             yield stream
@@ -62,12 +72,16 @@ class Streams:
             if not self._open:
                 continue
             try:
-                heads = await run_in_threadpool(events.heads, yard, {stream.batch_id for stream in self._open})
+                batch_ids = {stream.batch_id for stream in self._open}
+                token_ids = {stream.token_id for stream in self._open if stream.token_id is not None}
+                heads, revoked = await run_in_threadpool(events.news, yard, batch_ids, token_ids)
             except Exception as error:  # noqa: BLE001 - this loop lives as long as the process; a database comes back
                 _log.warning("streams of events could not be woken: %s", error)
                 continue
             for stream in self._open:
-                if heads.get(stream.batch_id, 0) > stream.seq:
+                if stream.token_id in revoked:
+                    stream.refuse()
+                elif heads.get(stream.batch_id, 0) > stream.seq:
                     stream.wake()
 
     def close(self) -> None:

@@ -44,6 +44,13 @@ def valid(session: Session, sha256: str) -> Holder | None:
     return Holder(*row) if row is not None else None
 
 
+def revoked(session: Session, ids: Collection[str]) -> Collection[str]:
+    """Find those of these tokens that were revoked."""
+    return session.exec(
+        select(ApiToken.id).where(col(ApiToken.id).in_(sorted(ids)), col(ApiToken.revoked_at).is_not(None))
+    ).all()
+
+
 def exist(session: Session) -> bool:
     """Tell whether any token was ever created."""
     return session.exec(select(ApiToken.id).limit(1)).first() is not None

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.db import events as events_sql
+from app.db import tokens as tokens_sql
 from app.db.tables import Event
 from app.domain.batches import ENDED
 from app.schemas.events import EventObject
@@ -31,6 +32,14 @@ def heads(yard: Yard, batch_ids: Collection[str]) -> Mapping[str, int]:
     """Give the cursor behind each batch's newest event that may be read; batches without one are left out."""
     with yard.store.read() as session:
         return events_sql.heads(session, batch_ids)
+
+
+def news(
+    yard: Yard, batch_ids: Collection[str], token_ids: Collection[str]
+) -> tuple[Mapping[str, int], Collection[str]]:
+    """Give `heads` of batches that are read, and which keys of their readers were revoked, in one transaction."""
+    with yard.store.read() as session:
+        return events_sql.heads(session, batch_ids), tokens_sql.revoked(session, token_ids)
 
 
 def listed(

@@ -128,6 +128,25 @@ def test_readers_that_all_come_at_once_get_no_more_streams_than_there_are(
     assert Counter(answered) == {200: 3, 503: count - 3}
 
 
+def test_a_key_that_is_revoked_ends_its_streams_and_no_other(served: Served) -> None:
+    url = f"/v1/batches/{create(served)}/events"
+    wanted = {"name": "reader", "scopes": ["read"]}
+    with served.http() as admin, ExitStack() as stack:
+        token = admin.post("/v1/tokens", json=wanted).json()
+        theirs = stack.enter_context(served.http(token["secret"]))
+        revoked = messages(stack.enter_context(theirs.stream("GET", url)).iter_lines())
+        kept = messages(stack.enter_context(admin.stream("GET", url)).iter_lines())
+        assert next(revoked) == next(kept)
+        began = time.monotonic()
+        admin.delete(f"/v1/tokens/{token['id']}").raise_for_status()
+        assert list(revoked) == []
+        assert time.monotonic() - began < 5
+        served.client().batches.cancel(url.split("/")[3])
+        do_control_work(served)
+        assert "batch.cancelled" in {kind for kind, _, _ in kept}
+        assert theirs.get(url).status_code == 401
+
+
 def test_an_open_stream_costs_no_thread_and_all_end_with_the_process(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
     url = f"/v1/batches/{create(served)}/events"
