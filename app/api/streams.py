@@ -49,7 +49,7 @@ class Streams:
 
     @contextmanager
     def open(self, batch_id: str, seq: int, token_id: str | None) -> Iterator[Stream]:
-        """Have a stream, of who holds a token, woken inside the block. Raises TryLater when there is no room for another one.
+        """Have the stream of a token's holder woken inside the block. Raises TryLater when there is no room for it.
 
         Its room is taken before anything is waited for: after a restart all readers come back at once.
         """

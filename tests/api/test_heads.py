@@ -52,11 +52,11 @@ def test_head_is_for_whom_get_is_and_nothing_else_has_one(served_on_sqlite: Serv
         assert admin.head("/workers/claim").status_code == 405
 
 
-def test_calls_are_counted_as_what_they_were(served_on_sqlite: Served) -> None:
+def test_calls_are_counted_as_what_they_were(served_on_sqlite: Served, until: Callable[..., None]) -> None:
     with served_on_sqlite.http() as http:
         http.head("/healthz")
         http.head("/none")
     count = served_on_sqlite.yard.counters.registry.get_sample_value
     for route, status in (("/healthz", "200"), ("unknown", "404")):
         labels = {"method": "HEAD", "route": route, "status": status}
-        assert count("gpuyard_http_request_seconds_count", labels) == 1.0, route
+        until(lambda counted=labels: count("gpuyard_http_request_seconds_count", counted) == 1.0, seconds=5)
