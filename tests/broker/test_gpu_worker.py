@@ -127,6 +127,7 @@ def test_a_worker_whose_broker_is_frozen_still_beats_and_still_ends(
     os.kill(worker.pid, signal.SIGTERM)
     plane.wait(lambda: plane.called("bye"))
     assert exit_code(worker) == 0, worker.logs()
+    assert "worker.hangs" in worker.logs(), "Celery waits for its broker, and the watchdog does not"
 
 
 def test_a_worker_that_never_met_its_broker_beats_and_ends_without_a_trace(

@@ -1,10 +1,12 @@
 """PROTOCOL 8: contents go when nothing refers to them, and never while something does or soon will."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sqlmodel import select
 
+from app.blobs.local import LocalBlobs
 from app.blobs.store import Stored
 from app.db import retention as retention_sql
 from app.db.tables import ApiToken, Blob, File, WebhookEndpoint
@@ -73,6 +75,23 @@ def test_a_writer_that_comes_back_too_late_is_refused(yard: Yard) -> None:
         assert retention_sql.mark_orphans(session, [key], yard.store.now(session)) == [key]
     with pytest.raises(TryLater):
         files.create(yard, USER, key, stored, UPLOAD)
+
+
+def test_a_writer_that_comes_while_its_content_is_deleted_is_refused(yard: Yard, tmp_path: Path) -> None:
+    """Its row is still there: without the mark it would refer to a content that is gone."""
+    key, stored = blobs.write(yard, USER.org_id, [b"late"])
+    later(yard, DAY + 1, listening=False)
+    met: list[str] = []
+
+    class Contents(LocalBlobs):
+        def delete(self, key: str) -> None:
+            super().delete(key)
+            met.append(key)
+            with pytest.raises(TryLater):
+                files.create(yard, USER, key, stored, UPLOAD)
+
+    assert collect(replace(yard, blobs=Contents(tmp_path / "blobs"))) == 1
+    assert met == [key]
 
 
 def test_a_writer_that_was_quicker_keeps_its_content(yard: Yard) -> None:

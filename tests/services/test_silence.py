@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.services import worker_views
+from app.schemas.polls import Poll
+from app.services import polls, worker_views
 from app.services.context import Yard
 from app.sweeps import heartbeat_sweeper
 from tests.yards import (
@@ -71,6 +72,19 @@ def test_its_lease_ends_after_its_toleration_and_not_before(
     later(standing, silent)
     assert expire(standing) == ended
     assert [job.state for job in shards(standing, batch_id)] == [state]
+
+
+def test_who_is_heard_of_without_renewing_keeps_no_lease(yard: Yard) -> None:
+    """A lease ends by its own time, whenever its worker was seen (PROTOCOL 4)."""
+    batch_id = validated(yard)
+    one = machine(yard)
+    one.claim()
+    for _ in range(13):
+        later(yard, 25)
+        polls.note(yard, one.caller, Poll(worker_id=one.id, boot_id=one.boot_id))
+    assert seen(yard, one)[0] == "active"
+    assert expire(yard) == 1
+    assert [job.state for job in shards(yard, batch_id)] == ["queued"]
 
 
 def test_a_worker_that_said_goodbye_is_mended_by_no_heartbeat(yard: Yard) -> None:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from app.domain.workers import ByeReason, Phase
 from app.worker import drain, leaving
-from app.worker.agent import Agent
+from app.worker.agent import STUCK_EXIT_CODE, Agent
 from app.worker.watchdog import EXIT_SECONDS
 from config.settings import WorkerSettings
 from tests.fakes.control_plane import WAIT_SECONDS, Answer, Drip, FakeControlPlane, Hang, Lose, refusal, rows
@@ -247,22 +247,40 @@ def test_a_part_that_cannot_be_closed_keeps_no_process(
     assert len(plane.called("bye")) == 1
 
 
+@pytest.fixture
+def watched(plane: FakeControlPlane, runtime: SteeredExecutor, tmp_path: Path) -> tuple[Agent, list[tuple[float, int]]]:
+    """An agent, and in how many seconds which exit code was to end its process whatever hangs in it."""
+    found: list[tuple[float, int]] = []
+    settings = WorkerSettings(
+        server_url=plane.url,
+        api_key=SecretStr("gk-test"),
+        worker_name="gpu-1",
+        state_dir=tmp_path / "state",
+        drain_seconds=3.0,
+        kill_after_seconds=2.0,
+    )
+    agent = Agent(settings, [runtime], watch=lambda seconds, code: found.append((seconds, code)))
+    agent.start()
+    return agent, found
+
+
+def test_a_drain_has_a_last_resort_from_its_first_moment(watched: tuple[Agent, list[tuple[float, int]]]) -> None:
+    agent, found = watched
+    agent.on_signal()
+    agent.on_signal()
+    assert agent.join(30)
+    assert found == [(3.0 + 2.0 + drain.HAND_IN_SECONDS + EXIT_SECONDS, STUCK_EXIT_CODE)]
+
+
 class TestDismissal:
-    def test_has_a_last_resort_too(self, plane: FakeControlPlane, runtime: SteeredExecutor, tmp_path: Path) -> None:
+    def test_has_a_last_resort_too(
+        self, plane: FakeControlPlane, watched: tuple[Agent, list[tuple[float, int]]]
+    ) -> None:
         """Something may hang in a process that nobody wants any more, too: it ends, and says that it was dismissed."""
-        watched: list[tuple[float, int]] = []
-        settings = WorkerSettings(
-            server_url=plane.url,
-            api_key=SecretStr("gk-test"),
-            worker_name="gpu-1",
-            state_dir=tmp_path / "state",
-            kill_after_seconds=2.0,
-        )
-        agent = Agent(settings, [runtime], watch=lambda seconds, code: watched.append((seconds, code)))
-        agent.start()
+        agent, found = watched
         plane.next("heartbeat", refusal(401))
         assert agent.join(30)
-        assert watched == [(2.0 + EXIT_SECONDS, 1)]
+        assert found == [(2.0 + EXIT_SECONDS, 1)]
 
     @pytest.mark.parametrize("no", [refusal(401), refusal(403), refusal(412), refusal(426), refusal(409, "superseded")])
     def test_stops_all_jobs_keeps_the_spool_and_exits_1(
@@ -319,7 +337,7 @@ _WORKER = """
 import sys, time
 from pathlib import Path
 from pydantic import SecretStr
-from app.worker.agent import Agent
+from app.worker.agent import STUCK_EXIT_CODE, Agent
 from config.settings import WorkerSettings
 from executors.fakes import FakeExecutor
 from executors.settings import ExecutorSettings
