@@ -83,6 +83,8 @@ def _migrate(settings: ServerSettings, *, as_json: bool = False, restored: bool 
 
     store = Store(settings.database_url.get_secret_value())
     try:
+        if restored:
+            schema.refuse_none(store)
         revision = migrate(store)
         if restored:
             from app.services import backups  # noqa: PLC0415 - after it, which is rare

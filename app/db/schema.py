@@ -29,6 +29,19 @@ def check(store: Store, *, wait_seconds: float = 0.0) -> None:
         raise SchemaMismatch(f"the database is {state} and this gpuyard needs revision {head()}. Run: gpuyard migrate")
 
 
+def refuse_none(store: Store) -> None:
+    """Raise SchemaMismatch where the settings lead to no gpuyard at all, as in a shell without those of the services.
+
+    No file is made by asking.
+    """
+    file = store.engine.url.database if store.dialect == "sqlite" else None
+    if (file is not None and not Path(file).exists()) or _look(store) is None:
+        raise SchemaMismatch(
+            "there is no gpuyard at these settings: name its data folder (--data, GPUYARD_DATA_DIR), or its database "
+            "(GPUYARD_DATABASE_URL)"
+        )
+
+
 def _look(store: Store) -> str | None:
     with store.read() as session:  # which tells a database that is away
         found = current(session.connection())

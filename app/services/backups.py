@@ -53,10 +53,10 @@ class Made:
 def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     """Write a backup into `folder`, or bring the one that is there up to date: contents never change under their keys.
 
-    What was there stays whole until the new one is. Raises BackupRefused, app.db.backups.DumpFailed, BlobUnavailable.
+    What was there stays whole until the new one is. Raises BackupRefused, app.db.schema.SchemaMismatch,
+    app.db.backups.DumpFailed, BlobUnavailable.
     """
-    if backups_sql.is_empty(yard.store):
-        raise BackupRefused("there is no gpuyard at these settings: name its data folder by --data, or its database")
+    schema.refuse_none(yard.store)
     schema.check(yard.store)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone_in(folder):

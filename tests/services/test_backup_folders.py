@@ -65,10 +65,20 @@ def test_where_there_is_nothing_nothing_is_backed_up_and_nothing_made(
     sqlite_databases: Databases, yard: Yard, data: Path, tmp_path: Path
 ) -> None:
     with closing(Store(sqlite_databases.empty())) as nowhere:
-        with pytest.raises(BackupRefused, match="no gpuyard at these settings"):
+        with pytest.raises(schema.SchemaMismatch, match="no gpuyard at these settings"):
             backups.make(replace(yard, store=nowhere), data, tmp_path / "backup")
         assert not Path(nowhere.engine.url.database or "").exists()
     assert not (tmp_path / "backup").exists()
+
+
+def test_nothing_was_put_back_where_there_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root's shell lacks the services' settings: a database made there is not theirs."""
+    monkeypatch.delenv("GPUYARD_DATABASE_URL", raising=False)
+    assert main(["migrate", "--restored", "--data-dir", str(tmp_path / "data")]) == 1
+    assert "no gpuyard at these settings" in capsys.readouterr().err
+    assert not (tmp_path / "data" / "gpuyard.db").exists()
 
 
 @ON_SQLITE
