@@ -44,7 +44,7 @@ class Stack:
 
     def __init__(self, folder: Path, *, name: str) -> None:
         self.name = name
-        self.env_file = make_env(folder)
+        self.env_file = make_env(folder, name=name)
         self.port, self.flower_port = free_port(), free_port()
         chosen = {
             "GPUYARD_PORT": self.port,
@@ -173,12 +173,12 @@ class Deaths:
             time.sleep(0.1)
 
 
-def make_env(folder: Path) -> Path:
-    """Make an .env by the script that users run, beside a copy of the example."""
+def make_env(folder: Path, *, name: str) -> Path:
+    """Make an .env by the script that users run, beside a copy of the example; `name` is no stack's of this machine."""
     (folder / "deploy").mkdir()
     shutil.copy(ROOT / ".env.example", folder)
     script = shutil.copy(ROOT / "deploy" / "new-env.sh", folder / "deploy")
-    run(["sh", str(script)])
+    run(["sh", str(script)], env=plain_environment() | {"COMPOSE_PROJECT_NAME": name})
     return folder / ".env"
 
 

@@ -43,10 +43,11 @@ def test_without_an_env_it_refuses_and_says_what_to_do(compose: None, tmp_path: 
 
 
 def test_the_env_that_is_made_has_a_secret_of_its_own_for_each_that_is_needed(tmp_path: Path) -> None:
-    made = make_env(tmp_path)
+    made = make_env(tmp_path, name="gpuyard-test-env")
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
     lines = [line for line in made.read_text().splitlines() if line and not line.startswith("#")]
     values = dict(line.split("=", 1) for line in lines)
+    assert values.pop("COMPOSE_PROJECT_NAME") == "gpuyard-test-env"
     assert len(set(values.values())) == len(values) == 5
     assert all(re.fullmatch(r"(gk-)?[0-9a-f]{64}", value) for value in values.values()), values
     again = subprocess.run(["sh", tmp_path / "deploy" / "new-env.sh"], capture_output=True, check=False)

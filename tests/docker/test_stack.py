@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.docker.stack import Deaths, Stack
+from tests.docker.stack import Deaths, Stack, make_env
 from tests.docker.test_compose_file import ALWAYS
 from tests.e2e.rows import counts, custom_ids
 from tests.e2e.submitted import Submitted
@@ -41,6 +41,12 @@ def test_it_comes_up_healthy_without_a_profile(running: Stack) -> None:
     assert (found["migrate"]["State"], found["migrate"]["ExitCode"]) == ("exited", 0)
     assert {name for name, part in found.items() if part["Health"] == "healthy"} == ALWAYS - {"migrate"}
     assert running.http.get("/readyz").json()["ready"] is True
+
+
+def test_new_passwords_are_not_made_for_a_stack_that_has_its_own(running: Stack, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=f"this machine has a stack {running.name} already"):
+        make_env(tmp_path, name=running.name)
+    assert not (tmp_path / ".env").exists()
 
 
 def test_its_worker_came_with_the_key_of_the_env_and_a_batch_is_answered(running: Stack) -> None:
