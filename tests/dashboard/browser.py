@@ -120,12 +120,24 @@ class Browser:
         """Be without a network inside the block."""
         self._network(offline=True)
         yield
-        self._network(offline=False)
+        self._network()
 
-    def _network(self, *, offline: bool) -> None:
+    @contextmanager
+    def unanswered(self) -> Iterator[None]:
+        """Have every answer come in ten minutes inside the block; the page's patience is a thirtieth of what it was."""
+        self.run("const lasts = AbortSignal.timeout; AbortSignal.timeout = (ms) => lasts.call(AbortSignal, ms / 30);")
+        self._network(latency=600_000)
+        yield
+        self._network()
+
+    def _network(self, *, offline: bool = False, latency: int = 0) -> None:
         self.tell("Network.enable")
         self.tell(
-            "Network.emulateNetworkConditions", offline=offline, latency=0, downloadThroughput=-1, uploadThroughput=-1
+            "Network.emulateNetworkConditions",
+            offline=offline,
+            latency=latency,
+            downloadThroughput=-1,
+            uploadThroughput=-1,
         )
 
     def picture(self, name: str) -> None:

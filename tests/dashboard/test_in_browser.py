@@ -251,6 +251,13 @@ def test_a_server_that_is_away_is_asked_again_until_it_is_back(page: Browser) ->
     until(lambda: page.text("#connection") == "", "it is back", seconds=90)
 
 
+def test_a_server_that_hangs_is_told_like_one_that_is_away(page: Browser) -> None:
+    page.until_reads("#workers", "gpu-box-1")
+    with page.unanswered():
+        page.until_reads("#connection", "does not answer", "what is shown may be old")
+    until(lambda: page.text("#connection") == "", "it is back", seconds=90)
+
+
 def test_a_phone_and_the_dark_are_no_obstacle(page: Browser) -> None:
     page.until_reads("#workers", "gpu-box-1")
     page.until_seen("#batches li")

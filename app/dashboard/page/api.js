@@ -1,6 +1,7 @@
 // The HTTP API. The key goes into the Authorization header of each call, and into nothing else.
 
 const STORED_AS = "gpuyard-key";
+const PATIENCE_MS = 30_000;
 
 export class ApiError extends Error {
   /** `status` is 0 when the server was not reached; `message` is fit for people. */
@@ -19,7 +20,7 @@ export const key = {
 /** Read an object. What was asked for with a key that is forgotten by now is thrown away, whoever has signed in since. */
 export async function get(path) {
   const asked = key.get();
-  const found = await (await call("GET", path)).json();
+  const found = await answer("GET", path);
   if (key.get() !== asked) throw new ApiError(0, "Signed out meanwhile.");
   return found;
 }
@@ -35,11 +36,11 @@ export async function each(path) {
   }
 }
 
-export const post = async (path, body = {}) => (await call("POST", path, JSON.stringify(body))).json();
+export const post = (path, body = {}) => answer("POST", path, JSON.stringify(body));
 
 /** Fetch a file and hand it to the browser's downloads. A plain link could not carry the key. */
 export async function download(path, name) {
-  const url = URL.createObjectURL(await (await call("GET", path)).blob());
+  const url = URL.createObjectURL(await reached(async () => (await call("GET", path)).blob()));
   const link = document.createElement("a");
   link.href = url;
   link.download = name;
@@ -66,18 +67,25 @@ export function upload(file, onProgress) {
   });
 }
 
-async function call(method, path, body) {
-  const headers = { authorization: `Bearer ${key.get()}` };
-  if (body !== undefined) headers["content-type"] = "application/json";
-  const options = { method, headers, body, cache: "no-store", credentials: "omit" };
-  let answer;
+/** Ask for an answer and read it to its end. A server that hangs, or a network that lost it, would keep us for minutes. */
+const answer = (method, path, body) =>
+  reached(async () => (await call(method, path, { body, signal: AbortSignal.timeout(PATIENCE_MS) })).json());
+
+async function reached(asking) {
   try {
-    answer = await fetch(address(path), options);
-  } catch {
-    throw unreached();
+    return await asking();
+  } catch (error) {
+    throw error instanceof ApiError ? error : unreached();
   }
-  if (!answer.ok) throw new ApiError(answer.status, problemIn(await answer.text(), answer.status));
-  return answer;
+}
+
+async function call(method, path, more = {}) {
+  const headers = { authorization: `Bearer ${key.get()}` };
+  if (more.body !== undefined) headers["content-type"] = "application/json";
+  const options = { method, headers, cache: "no-store", credentials: "omit", ...more };
+  const found = await fetch(address(path), options);
+  if (!found.ok) throw new ApiError(found.status, problemIn(await found.text(), found.status));
+  return found;
 }
 
 // Below the page's own address, so that a proxy may serve all of it under a prefix.
