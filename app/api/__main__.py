@@ -17,6 +17,7 @@ with ends_at_once():
     from app.db import schema
     from app.db.schema import SchemaMismatch
     from app.db.store import DatabaseUnavailable, Store
+    from app.os_errors import plainly
     from config.errors import SettingsError
     from config.logging import configure
     from config.settings import ServerSettings, load
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serving.prepare(settings, init=asked.init)
     except (SettingsError, SchemaMismatch, DatabaseUnavailable, OSError) as error:
-        print(f"gpuyard: {' '.join(str(error).split())}", file=sys.stderr)  # a driver says some things in several lines
+        print(
+            f"gpuyard: {' '.join(plainly(error).split())}", file=sys.stderr
+        )  # a driver says some things in several lines
         return 1
     return serving.serve(settings)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app.blobs.store import BlobError
 from app.db.backups import DumpFailed
+from app.os_errors import plainly
 from app.services import backups
 from app.services.backups import BackupRefused, Made
 from app.services.opening import open_yard
@@ -25,7 +26,7 @@ def run(verb: str, settings: ServerSettings, folder: Path | None, *, as_json: bo
     try:
         made = does(yard, settings.data_dir, folder)
     except (BackupRefused, DumpFailed, BlobError, OSError) as error:
-        print(f"gpuyard: {error}", file=sys.stderr)
+        print(f"gpuyard: {plainly(error)}", file=sys.stderr)
         return 1
     finally:
         yard.store.close()

@@ -12,7 +12,8 @@ import typer
 
 from app.cli.errors import CliError, ExitCode
 from app.cli.on_demand import OnDemandGroup
-from app.local.errors import BrokerError, FolderTaken, StackError
+from app.local.errors import BrokerError, FolderTaken, FolderUnusable, StackError
+from app.os_errors import plainly
 from config.errors import SettingsError
 
 app = typer.Typer(cls=OnDemandGroup, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown")
@@ -49,11 +50,13 @@ def main() -> None:
     mend_standard_output()
     try:
         app(prog_name="gpuyard")
-    except (CliError, SettingsError, BrokerError, FolderTaken, StackError) as error:
+    except (CliError, SettingsError, BrokerError, FolderTaken, FolderUnusable, StackError) as error:
         fail(str(error), exit_code=getattr(error, "exit_code", 1))
     except UnicodeEncodeError as error:
         # Bytes that are no UTF-8 come in as what stands for them, and nothing is sent that holds one.
         fail(f"{error.object[:100]!r} is no text in UTF-8", exit_code=ExitCode.USAGE)
+    except OSError as error:
+        fail(plainly(error))
     except Exception as error:  # noqa: BLE001 - the user's last line of defence
         fail(f"{type(error).__name__}: {error}")
 

@@ -46,7 +46,8 @@ def up(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Start no GPU worker.")] = False,
     flower: Annotated[bool, typer.Option("--flower", help="Start Flower, too.")] = False,
     ready_file: Annotated[
-        Path | None, typer.Option(help="JSON file (0600) with URLs, keys and pids, written when all is ready.")
+        Path | None,
+        typer.Option(dir_okay=False, help="JSON file (0600) with URLs, keys and pids, written when all is ready."),
     ] = None,
 ) -> None:
     """Run everything on this machine: broker, API, control worker, beat and GPU workers."""

@@ -20,6 +20,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from app.db.rested import ping_after_a_rest
 from app.db.types import from_ms
+from app.os_errors import plainly
 
 _NOW = {
     "sqlite": "SELECT CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)",
@@ -171,7 +172,7 @@ def _engine(url: str, pool_size: int) -> Engine:
     except (ArgumentError, ValueError) as error:
         raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL is no URL of a database: {error}") from None
     except OSError as error:
-        raise DatabaseUnavailable(f"there is no folder for the database: {error}") from None
+        raise DatabaseUnavailable(f"there is no folder for the database: {plainly(error)}") from None
     if backend == "sqlite":
         engine = create_engine(parsed, pool_size=pool_size, max_overflow=0)
         event.listen(engine, "connect", _prepare_sqlite)

@@ -9,5 +9,11 @@ class FolderTaken(Exception):
     """Another installation runs on the data folder; the message is for people."""
 
 
+class FolderUnusable(Exception):
+    """No data can be kept where it was said; the message is for people."""
+
+    exit_code = 2
+
+
 class StackError(Exception):
     """The installation cannot start; the message says why and where to look."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from app.local.errors import FolderTaken
+from app.local.errors import FolderTaken, FolderUnusable
 from app.local.guard import KILL_AFTER_SECONDS
+from app.os_errors import plainly
 
 UP_LOCK = "up.lock"
 LEFTOVERS_SECONDS = KILL_AFTER_SECONDS + 4
@@ -64,10 +65,14 @@ def claim(data_dir: Path) -> Iterator[int]:
     """Hold the data folder; yields a descriptor that every process of the installation must inherit.
 
     Two locks, because a live `up` is an error at once, while processes that a killed one left behind are waited for.
-    Raises FolderTaken.
+    Raises FolderTaken, and FolderUnusable.
     """
     try:
         ours = take(data_dir / UP_LOCK)
+    except (FileExistsError, NotADirectoryError, FileNotFoundError, PermissionError) as error:
+        raise FolderUnusable(
+            f"no data can be kept in {data_dir} ({plainly(error)}): name another folder by --data or GPUYARD_DATA_DIR"
+        ) from None
     except Taken as taken:
         raise FolderTaken(f"another gpuyard up (pid {taken.holder}) runs on {data_dir}") from None
     try:

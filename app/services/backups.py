@@ -21,6 +21,7 @@ from app.db import backups as backups_sql
 from app.db import events, schema
 from app.db.backups import Content
 from app.db.store import Store
+from app.os_errors import plainly
 from app.services.context import Yard
 
 KEY_FILES = ("webhooks.key", "keys.json")
@@ -157,7 +158,7 @@ def read(folder: Path) -> Made:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return Made(**found | {"damaged": tuple(found["damaged"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BackupRefused(f"{folder} holds no whole backup: {error}") from None
+        raise BackupRefused(f"{folder} holds no whole backup: {plainly(error)}") from None
 
 
 @contextmanager

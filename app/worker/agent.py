@@ -17,6 +17,7 @@ import structlog
 from app.client.errors import ControlPlaneError, Dismissed, TryLater
 from app.domain.polls import MessageKind
 from app.domain.workers import PHASES, Activity, ByeReason, Phase, Transport
+from app.os_errors import plainly
 from app.schemas.polls import Poll, PolledMessage
 from app.schemas.workers import HeartbeatAnswer, Welcome
 from app.worker import metrics
@@ -86,8 +87,8 @@ class Agent:
             self._own = open_parts(self._settings, self._executors, self._clock, self._parts)
             welcome = self._introduce()
         except (StateDirBusy, ExecutorUnavailable, ControlPlaneError, OSError) as error:
-            log.error("worker.refused", why=str(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
-            self.exit_code, self.exit_reason = 1, str(error)
+            log.error("worker.refused", why=plainly(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
+            self.exit_code, self.exit_reason = 1, plainly(error)
             self._close()
             raise SystemExit(1) from error
         except SystemExit:

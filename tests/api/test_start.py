@@ -124,7 +124,8 @@ def test_another_schema_is_not_served_and_the_command_is_named(
     [
         ("no url", "GPUYARD_DATABASE_URL is no URL"),
         ("mysql://u:secret@h/d", "'mysql' is not supported"),
-        ("sqlite:////proc/none/gpuyard.db", "no folder for the database"),
+        ("sqlite:////proc/none/gpuyard.db", "no folder for the database: /proc/none: No such file"),
+        ("sqlite:////etc/hosts/gpuyard.db", "no folder for the database: /etc/hosts: it is no folder"),
         ("postgresql://u:secret@127.0.0.1:1/d", "does not answer"),
         ("damaged", "damaged"),
     ],
@@ -143,6 +144,7 @@ def test_a_database_that_cannot_be_used_is_one_line(
     assert said.count("\n") == 1
     assert says in said
     assert "secret" not in said
+    assert "Errno" not in said
 
 
 def test_a_setting_that_cannot_be_is_one_line(sqlite_databases: Databases, tmp_path: Path) -> None:

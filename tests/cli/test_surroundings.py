@@ -1,5 +1,6 @@
 """Commands in surroundings that nobody takes for granted: closed or full streams, bytes that are no text."""
 
+import json
 import os
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(api: FakePublicApi, told
     done = told.shell(f"{' '.join(told.argv)} pool list {form} >/dev/full; echo $? >&2")
 
     said, code = done.err.splitlines()
-    assert "No space left" in said
+    assert said == "gpuyard: No space left on device"
     assert code == "1"
 
 
@@ -92,3 +93,37 @@ def test_a_password_that_is_no_text_is_not_shown(tmp_path: Path, place: str) -> 
 
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert "no text in UTF-8" in done.err
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/none"])
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_up_says_of_a_place_that_takes_no_data_what_to_do(tmp_path: Path, place: str, how: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    commands = Commands(tmp_path)
+    done = (
+        commands.run("up", "--data", place, "--port", "0")
+        if how == "option"
+        else commands.run("up", "--port", "0", GPUYARD_DATA_DIR=place)
+    )
+
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(f"gpuyard: no data can be kept in {tmp_path / place} ({tmp_path / place}: ")
+    assert "--data" in done.err
+    assert "Err" not in done.err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_ready_file_that_is_a_folder_is_found_before_anything_is_started(tmp_path: Path) -> None:
+    done = Commands(tmp_path).run("up", "--ready-file", tmp_path)
+
+    assert (done.code, done.out) == (2, "")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_worker_whose_folder_is_a_file_says_so_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    settings = {"GPUYARD_SERVER_URL": "http://127.0.0.1:9", "GPUYARD_API_KEY": "gk-any", "GPUYARD_LOG_JSON": "1"}
+    done = Commands(tmp_path, settings).run("worker", "--transport", "http", "--state-dir", "file", "--runtime", "fake")
+    said = json.loads(done.err.splitlines()[-1])
+
+    assert (done.code, said["event"], said["why"]) == (1, "worker.refused", f"{tmp_path}/file/spool: Not a directory")
