@@ -31,7 +31,7 @@ def test_a_batch_is_validated_taken_over_and_finished_without_beat_and_control_w
             os.kill(pid, signal.SIGKILL)
         batch = yard.submit(marked("row", ROWS, "latency_ms=150"))
         batch.stored(50, seconds=60)
-        yard.workers["two"].kill()
+        yard.kill_at_work("two")
         batch.ended(seconds=60)
         assert_each_row_once(batch, "row", ROWS)
         assert "lease.expired" in {event["type"] for event in yard.events(batch.id)}

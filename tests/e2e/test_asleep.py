@@ -122,7 +122,7 @@ def test_a_worker_that_dies_after_the_machine_woke_is_missed_as_ever(yard: Yard,
         time.sleep(ASLEEP_SECONDS)  # that is the fault
     before = yard.runtime.stats()["requests"]
     until(lambda: yard.runtime.stats()["requests"] >= before + AT_ONCE, "work goes on")
-    yard.workers["two"].kill()
+    yard.kill_at_work("two")
     batch.ended(seconds=120)
     assert_each_row_once(batch, "woken", ROWS)
     assert "lease.expired" in {event["type"] for event in yard.events(batch.id)}

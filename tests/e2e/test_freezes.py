@@ -140,7 +140,7 @@ def test_the_sweeps_go_on_without_a_frozen_part_and_a_dead_worker_is_missed(
     batch = run_through(yard, part)
     with yard.frozen(part):
         thaws_at = time.monotonic() + FROZEN_SECONDS
-        yard.workers["two"].kill()
+        yard.kill_at_work("two")
         batch.stored(ROWS, seconds=FROZEN_SECONDS)
         assert "lease.expired" in {event["type"] for event in yard.events(batch.id)}
         if part == "beat":

@@ -69,7 +69,7 @@ def test_the_rows_of_a_killed_worker_run_elsewhere_and_every_row_ends_once(yard:
     began = time.monotonic()
     batch = yard.submit(marked("row", ROWS, f"latency_ms={LATENCY_MS}"))
     batch.stored(ROWS // 5, seconds=300)
-    yard.workers["north"].kill()
+    yard.kill_at_work("north")
     killed_at = time.time()
     stored = sum(counts(batch)[1:])
     not_stored = yard.runtime.stats()["requests"] - stored

@@ -29,9 +29,9 @@ def yard(fleet_yard: Yard) -> Iterator[Yard]:
         yield yard
 
 
-def run_through(yard: Yard, prefix: str) -> Submitted:
+def run_through(yard: Yard, prefix: str, latency_ms: int = 40) -> Submitted:
     """A batch of which some rows are stored and most are not."""
-    batch = yard.submit(marked(prefix, ROWS, "latency_ms=40"))
+    batch = yard.submit(marked(prefix, ROWS, f"latency_ms={latency_ms}"))
     batch.stored(50)
     return batch
 
@@ -67,8 +67,8 @@ def test_a_second_beat_and_a_second_control_worker_do_no_harm(yard: Yard) -> Non
     control = yard.run("control-2", *CELERY, "app.celery_control", "worker", "-Q", "control", "-n", "second@%h")
     control.until_it_says("ready.")
     try:
-        batch = run_through(yard, "twice")
-        yard.workers["two"].kill()
+        batch = run_through(yard, "twice", latency_ms=100)
+        yard.kill_at_work("two")
         batch.ended(seconds=90)
 
         assert_each_row_once(batch, "twice", ROWS)

@@ -303,6 +303,16 @@ class Yard:
             listens = "polls.began" if self._transport_of[name] == "http" else f"{name}@{socket.gethostname()} ready."
             self.workers[name].until_it_says(listens)
 
+    def kill_at_work(self, name: str) -> None:
+        """Kill a worker as soon as it holds shards: one that has not come to work yet leaves nothing to be missed."""
+
+        def holds() -> bool:
+            slots = self.http.get(f"/v1/workers/{name}").json()["slots"]["batches"]
+            return bool(slots["free"] < slots["total"])
+
+        until(holds, f"{name} holds shards")
+        self.workers[name].kill()
+
     @contextmanager
     def manned(self, *names: str) -> Iterator[Self]:
         """Have these workers inside the block. What is there at its end leaves in good order, for others to come."""
