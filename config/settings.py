@@ -122,6 +122,11 @@ class ServerSettings(
     def _tls(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together")
+        if self.tls is not None and self.tls_cert is not None:
+            raise ValueError(
+                'tls = "proxy" is for an API that speaks plain HTTP with a TLS proxy, and tls_cert has it speak TLS '
+                "itself: leave one of them out"
+            )
         if self.tls_cert is not None:  # `gpuyard up` calls its own API
             check_authorities()
         if not is_loopback(self.host) and self.tls is None and self.tls_cert is None:

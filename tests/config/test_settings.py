@@ -173,6 +173,14 @@ def test_only_a_loopback_address_goes_without_tls() -> None:
     assert load(ServerSettings, cli={"host": "0.0.0.0", "tls": "proxy"}).tls == "proxy"  # noqa: S104
 
 
+def test_a_certificate_beside_a_proxy_is_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUYARD_TLS", "proxy")
+    monkeypatch.setenv("GPUYARD_TLS_CERT", "/c.pem")
+    monkeypatch.setenv("GPUYARD_TLS_KEY", "/k.pem")
+    with pytest.raises(SettingsError, match="leave one of them out"):
+        load(ServerSettings)
+
+
 def test_a_tls_table_names_certificate_and_key(own_surroundings: Path) -> None:
     (own_surroundings / "home.toml").write_text('tls = { cert = "/c.pem", key = "/k.pem" }\nhost = "10.0.0.1"\n')
 
