@@ -33,7 +33,20 @@ from app.schemas.claims import (
 from app.schemas.handins import write_line
 from app.schemas.segments import End, FirstRows, HandInAnswer, HandInHeader, Part
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, HostSample, RuntimeInfo, Welcome
-from app.services import batches, blobs, claims, control, files, handins, leases, presence, row_starts, stops, workers
+from app.services import (
+    batches,
+    blobs,
+    claims,
+    control,
+    files,
+    handins,
+    leases,
+    pools,
+    presence,
+    row_starts,
+    stops,
+    workers,
+)
 from app.services.context import Bells, Caller, Limits, Silence, WebhookRules, Yard
 from app.services.files import Upload
 from app.services.heartbeats import heartbeat
@@ -65,7 +78,8 @@ def new_yard(store: Store, folder: Path, *, bells: Bells | None = None, **limits
 
 def later(yard: Yard, seconds: float, *, listening: bool = True) -> None:
     """Move the database's time. `listening`: an API process ticked all the while."""
-    step = yard.timing.grace_seconds / 2
+    with yard.store.read() as session:
+        step = min(ladder.grace_seconds for ladder in pools.ladders(session, yard)) / 2
     while listening and seconds > step:
         yard.store.clock_shift += timedelta(seconds=step)
         seconds -= step
@@ -73,6 +87,14 @@ def later(yard: Yard, seconds: float, *, listening: bool = True) -> None:
     yard.store.clock_shift += timedelta(seconds=seconds)
     if listening:
         presence.tick(yard)
+
+
+def set_rungs(yard: Yard, **rungs: float) -> None:
+    """Give the pool `gpu` rungs of its own; none: the service's."""
+    with yard.store.begin() as session:
+        pool = session.get_one(Pool, "gpu")
+        pool.timing = rungs
+        session.add(pool)
 
 
 # --- users

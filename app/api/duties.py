@@ -36,6 +36,7 @@ class Duties:
         self._yard = yard
         self._stand_in_seconds = stand_in_seconds
         self._stopping = threading.Event()
+        self._tick_seconds = yard.timing.renew_seconds
         self._sweeper = Sweeper(yard, periods=periods, runner=runner, stopping=self._stopping)
         self._threads = [
             threading.Thread(target=self._say_present, name="presence", daemon=True),
@@ -46,6 +47,7 @@ class Duties:
     def start(self) -> None:
         """Start; the first tick is written before this returns, so that nothing expires for our own absence."""
         presence.tick(self._yard)
+        self._tick_seconds = presence.renewal_seconds(self._yard)
         for thread in self._threads:
             thread.start()
 
@@ -57,9 +59,10 @@ class Duties:
             thread.join(timeout)
 
     def _say_present(self) -> None:
-        while not self._stopping.wait(self._yard.timing.renew_seconds):
+        while not self._stopping.wait(self._tick_seconds):
             try:
                 gap = presence.tick(self._yard)
+                self._tick_seconds = presence.renewal_seconds(self._yard)
             except Exception as error:  # noqa: BLE001 - a database that is away comes back, and then the gap is added
                 log.warning("the presence tick was not written: %s", error)
                 continue

@@ -79,7 +79,7 @@ def expire(yard: Yard, limit: int) -> int:
     """
     with yard.store.read() as session:
         now = yard.store.now(session)
-        if not listening(session, now, yard.timing.grace_seconds):
+        if not listening(session, yard, now):
             return 0
         due = leases_sql.overdue(session, now, limit)
     return one_by_one(due, partial(end_silenced, yard, reason="its worker fell silent", overdue_only=True))
@@ -99,7 +99,7 @@ def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool =
             return None
         now = yard.store.now(session)
         # Asked again: the machine may have slept between the sweep's look and this lock.
-        if overdue_only and not listening(session, now, yard.timing.grace_seconds):
+        if overdue_only and not listening(session, yard, now):
             return None
         worker = session.get(Worker, lease.worker_id)
         gone = worker is not None and worker.gone_at is not None and not lease.spooled

@@ -114,6 +114,11 @@ def timing_of(yard: Yard, pool: Pool | None) -> Timing:
     return rungs(yard.timing, pool.timing) if pool is not None else yard.timing
 
 
+def ladders(session: Session, yard: Yard) -> list[Timing]:
+    """Give the service's rungs and those of each pool that has its own."""
+    return [yard.timing, *(timing_of(yard, pool) for pool in pools_sql.with_timing(session))]
+
+
 def _note(session: Session, pool: Pool, kind: str, *, now: datetime, actor: str) -> None:
     data: dict[str, Any] = {"slots": pool.slots, "max_load": pool.max_load, "min_memory_gb": pool.min_memory_gb}
     session.flush()

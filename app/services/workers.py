@@ -9,7 +9,6 @@ from ulid import ULID
 
 from app.db import events, locks
 from app.db import leases as leases_sql
-from app.db import pools as pools_sql
 from app.db import workers as workers_sql
 from app.db.tables import Pool, Worker
 from app.domain.errors import BadRequest, Conflict, Forbidden
@@ -30,7 +29,7 @@ from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import end_silenced
-from app.services.pools import timing_of
+from app.services.pools import ladders
 from app.services.presence import silence
 from app.services.sightings import of_worker, record
 
@@ -122,7 +121,7 @@ def mark_offline(yard: Yard, limit: int) -> int:
 
     def work(session: Session) -> int:
         now = yard.store.now(session)
-        graces = [yard.timing.grace, *(timing_of(yard, pool).grace for pool in pools_sql.with_timing(session))]
+        graces = [ladder.grace for ladder in ladders(session, yard)]
         silent = [
             worker
             for worker in workers_sql.silent_since(session, now - min(graces), limit)

@@ -3,14 +3,17 @@
 import logging
 import sys
 import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from app.api.duties import Duties
+from app.db.presence import the_tick
 from app.db.store import Store
 from app.sweeps.election import SWEEPS
-from tests.yards import created, new_yard
+from tests.yards import created, events, new_yard, set_rungs
 
 LONG = 10.0
 
@@ -31,3 +34,26 @@ def test_a_stand_in_that_cannot_be_started_is_tried_again(
                 time.sleep(0.02)
         finally:
             own.stop()
+
+
+def test_it_says_that_it_hears_as_often_as_those_beat_who_beat_most_often(
+    store: Store, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """The service's own ten seconds would be an absence each time, for a grace of three."""
+    yard = new_yard(store, tmp_path / "blobs")
+    set_rungs(yard, renew_seconds=1.0, grace_seconds=3.0, toleration_seconds=10.0)
+    own = Duties(yard, periods=dict.fromkeys(SWEEPS, 60.0), stand_in_seconds=600.0, runner="api")
+    seen: set[datetime] = set()
+
+    def ticked() -> int:
+        with store.read() as session:
+            tick = the_tick(session)
+        seen.update([tick.at] if tick else [])
+        return len(seen)
+
+    own.start()
+    try:
+        until(lambda: ticked() > 3, seconds=8)
+    finally:
+        own.stop()
+    assert events(yard, "api") == []

@@ -20,6 +20,7 @@ from tests.yards import (
     later,
     lease,
     machine,
+    set_rungs,
     shards,
     states,
     validated,
@@ -120,6 +121,23 @@ def test_a_short_gap_adds_nothing(yard: Yard) -> None:
     later(yard, 45, listening=False)
     assert presence.tick(yard) is None
     assert lease(yard, grant.lease_id).expires_at == before
+
+
+def test_an_absence_within_the_services_grace_is_one_where_a_pools_is_shorter(
+    yard: Yard,
+) -> None:
+    """Forty seconds, of a grace of fifty: this pool's workers tolerate thirty."""
+    validated(yard)
+    set_rungs(yard, renew_seconds=2.0, grace_seconds=8.0, toleration_seconds=30.0)
+    one = machine(yard)
+    (grant,) = one.claim().grants
+    later(yard, 40, listening=False)
+    assert expire(yard) == 0
+    presence.tick(yard)
+    assert expire(yard) == 0
+    assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
+    later(yard, 31)
+    assert expire(yard) == 1
 
 
 def test_a_stopping_lease_is_given_the_gap_too(yard: Yard) -> None:

@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 from sqlalchemy import event
 
-from app.db.tables import Pool
 from app.domain.errors import Refusal
 from app.domain.workers import Phase
 from app.schemas.workers import Heartbeat, HeartbeatAnswer, Hello
@@ -26,6 +25,7 @@ from tests.yards import (
     later,
     lease,
     machine,
+    set_rungs,
     shards,
     states,
     validated,
@@ -306,14 +306,6 @@ def test_a_pools_own_rungs_reach_its_workers_and_their_leases_with_the_next_hell
     assert workers.mark_offline(yard, 10) == 1
 
 
-def set_rungs(yard: Yard, **rungs: float) -> None:
-    with yard.store.begin() as session:
-        pool = session.get(Pool, "gpu")
-        assert pool is not None
-        pool.timing = rungs
-        session.add(pool)
-
-
 def seconds_left(yard: Yard, lease_id: int) -> float:
     found = lease(yard, lease_id)
     return (found.expires_at - found.renewed_at).total_seconds()
@@ -353,15 +345,9 @@ def test_a_beat_that_is_refused_costs_the_others_nothing(yard: Yard) -> None:
 
 def test_beats_taken_together_find_each_its_ghosts_and_its_pools_rungs(yard: Yard) -> None:
     validated(yard, rows=8)
-    with yard.store.begin() as session:
-        pool = session.get_one(Pool, "gpu")
-        pool.timing = {"renew_seconds": 5.0, "grace_seconds": 20.0, "toleration_seconds": 60.0}
-        session.add(pool)
+    set_rungs(yard, renew_seconds=5.0, grace_seconds=20.0, toleration_seconds=60.0)
     short = machine(yard, "short")
-    with yard.store.begin() as session:
-        pool = session.get_one(Pool, "gpu")
-        pool.timing = {}
-        session.add(pool)
+    set_rungs(yard)
     long = machine(yard, "long")
     (ghost,), (mine,) = grants_of(short, 1), grants_of(long, 1)
     for _ in range(3):
