@@ -109,6 +109,7 @@ def test_the_key_goes_with_every_call(plane: FakeControlPlane, http: Http) -> No
 
 class TestSilence:
     def test_is_logged_at_the_first_failure_and_then_once_a_minute(self) -> None:
+        """FT-07."""
         now = [0.0]
         reachability = Reachability("http://server", lambda: now[0])
         with capture_logs() as logs:

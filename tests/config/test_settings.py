@@ -21,6 +21,7 @@ from config.settings import (
 def test_the_command_line_wins_over_the_environment_over_the_file_over_the_default(
     own_surroundings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """C-01, C-03."""
     (own_surroundings / "home.toml").write_text('runtime = "vllm"\nmachine_id = "file"\npool = "file"\n')
     monkeypatch.setenv("GPUYARD_MACHINE_ID", "environment")
     monkeypatch.setenv("GPUYARD_POOL", "environment")
@@ -114,6 +115,7 @@ def test_an_empty_variable_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_timings_under_which_a_job_could_run_twice_are_refused(timings: dict[str, float], rule: str) -> None:
+    """C-13."""
     with pytest.raises(SettingsError, match=rule):
         load(ServerSettings, cli=timings)
 
@@ -168,6 +170,7 @@ def test_derived_defaults_follow_what_they_are_derived_from(own_surroundings: Pa
 
 
 def test_only_a_loopback_address_goes_without_tls() -> None:
+    """C-19."""
     with pytest.raises(SettingsError, match="not a loopback address"):
         load(ServerSettings, cli={"host": "0.0.0.0"})  # noqa: S104 - the refusal is the test
     assert load(ServerSettings, cli={"host": "0.0.0.0", "tls": "proxy"}).tls == "proxy"  # noqa: S104

@@ -86,6 +86,7 @@ def test_a_body_that_is_no_object_is_an_error_about_the_body() -> None:
 
 
 def test_a_repeated_id_is_an_error_on_its_later_lines() -> None:
+    """B-22."""
     report = check(b"\n".join([row("a"), row("b"), row("a"), row("a")]))
     assert found(report) == [("duplicate_custom_id", "custom_id", 3), ("duplicate_custom_id", "custom_id", 4)]
     assert "'a' of line 3 was already used in line 1" in report.errors[0].message

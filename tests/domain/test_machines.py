@@ -73,6 +73,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("kind", ALLOWED, ids=lambda kind: kind.__name__)
 def test_all_states_against_all_states(kind: type) -> None:
+    """WS-05."""
     table, allowed = ALLOWED[kind]
     assert set(table) == set(kind)
     for before, after in product(kind, kind):

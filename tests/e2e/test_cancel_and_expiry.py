@@ -47,6 +47,7 @@ def until_all_in_flight(yard: Yard, batch: Submitted) -> None:
 
 
 def test_a_cancel_keeps_what_is_done_and_cuts_what_is_in_flight(shared_yard: Yard, alone: str) -> None:
+    """R-12."""
     batch = shared_yard.submit(half_done("cut"), pool=alone)
     until_all_in_flight(shared_yard, batch)
 

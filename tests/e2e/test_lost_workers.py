@@ -64,6 +64,7 @@ def job_of_each_lease(events: list[dict[str, Any]]) -> dict[int, tuple[str, int]
 
 @pytest.mark.parametrize("fleet", [LATER_ON_SQLITE, ON_POSTGRES], indirect=True)
 def test_the_rows_of_a_killed_worker_run_elsewhere_and_every_row_ends_once(yard: Yard) -> None:
+    """R-07, FT-19, BY-08."""
     yard.runtime.reset()
     yard.until_present(*WORKERS)
     began = time.monotonic()

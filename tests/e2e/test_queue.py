@@ -48,6 +48,7 @@ def test_a_busy_worker_leaves_the_next_message_in_the_queue(shared_yard: Yard, s
 
 
 def test_two_workers_share_a_batch(shared_yard: Yard) -> None:
+    """R-18."""
     batch = shared_yard.submit(marked("shared", 1500, "latency_ms=40"))
     batch.until(lambda found: found.gpuyard["workers"] == 2, "two workers are on it")  # type: ignore[attr-defined]
     batch.ended()

@@ -40,6 +40,7 @@ def run_through(yard: Yard, prefix: str, latency_ms: int = 40) -> Submitted:
     "parts", [pytest.param(["api"], marks=pytest.mark.long), ["api", "control", "beat", "broker"]], ids="+".join
 )
 def test_parts_that_are_killed_start_again_and_nothing_is_lost_or_doubled(yard: Yard, parts: list[str]) -> None:
+    """FT-10."""
     prefix = "-".join(parts)
     batch = run_through(yard, prefix)
     for part in parts:
@@ -89,6 +90,7 @@ def test_a_second_beat_and_a_second_control_worker_do_no_harm(yard: Yard) -> Non
 
 
 def test_a_worker_that_starts_again_hands_back_what_it_held(yard: Yard) -> None:
+    """LS-08."""
     batch = run_through(yard, "again")
     yard.workers["one"].kill()
     yard.worker("one")

@@ -72,6 +72,7 @@ def test_an_answer_has_every_field_of_openais(server: Ollama) -> None:
 
 @pytest.mark.parametrize("bad", ["{{bad}}", "{{nan}}", "{{status=500}}"])
 def test_when_a_shared_request_is_refused_only_the_bad_row_fails(server: Ollama, bad: str) -> None:
+    """FT-25."""
     replies = chunk(server, [text_row("first"), text_row(bad), text_row("last")])
     assert [reply.ok for reply in replies] == [True, False, True]
     assert numbers_of(replies[2]) == vector("last")

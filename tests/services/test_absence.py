@@ -29,6 +29,7 @@ from tests.yards import (
 
 
 def test_nothing_expires_while_nobody_could_hear_a_heartbeat(yard: Yard) -> None:
+    """LS-07."""
     validated(yard)
     one = machine(yard)
     (grant,) = one.claim().grants

@@ -82,6 +82,7 @@ def test_a_disk_that_is_full_stores_nothing_and_takes_the_same_call_once_there_i
 
 
 def test_a_duplicate_is_known_after_the_lease_has_ended(yard: Yard) -> None:
+    """FT-04, A-32."""
     batch_id = validated(yard)
     one = machine(yard)
     (mine,) = grants_of(one)
@@ -126,6 +127,7 @@ def test_an_end_with_rows_missing_is_incomplete_and_the_lease_goes_on(yard: Yard
 
 
 def test_what_a_refused_report_said_is_kept(yard: Yard) -> None:
+    """A-31."""
     batch_id = validated(yard)
     one = machine(yard)
     (mine,) = grants_of(one)
@@ -197,6 +199,7 @@ def test_bytes_that_differ_from_their_header_are_refused_and_nothing_is_stored(y
 
 
 def test_a_failure_is_an_attempt_and_reported_twice_is_one(yard: Yard) -> None:
+    """FT-16, B-26, A-32."""
     batch_id = validated(yard)
     one = machine(yard)
     (mine,) = grants_of(one)

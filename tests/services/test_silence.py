@@ -54,6 +54,7 @@ def test_what_is_seen_of_a_silent_worker_and_that_one_heartbeat_mends_it(
 
 @pytest.mark.parametrize(("silent", "offline"), [(49, 0), (50, 0), (51, 1)])
 def test_it_is_noted_as_offline_after_its_grace_and_not_before(standing: Yard, silent: int, offline: int) -> None:
+    """A-11, WS-06."""
     machine(standing)
     later(standing, silent)
     assert heartbeat_sweeper.run_once(standing, 100) == {"offline": offline}
@@ -65,6 +66,7 @@ def test_it_is_noted_as_offline_after_its_grace_and_not_before(standing: Yard, s
 def test_its_lease_ends_after_its_toleration_and_not_before(
     standing: Yard, silent: float, ended: int, state: str
 ) -> None:
+    """FT-15, B-27."""
     batch_id = validated(standing)
     one = machine(standing)
     (grant,) = one.claim().grants

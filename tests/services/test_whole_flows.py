@@ -15,6 +15,7 @@ from tests.yards import (
 
 
 def test_a_batch_goes_its_whole_way(yard: Yard) -> None:
+    """AR-01, B-25, B-29."""
     batch_id = created(yard, rows=6)
     assert (batch(yard, batch_id).state, batch(yard, batch_id).open_jobs) == ("validating", 1)
     assert_sound(yard)

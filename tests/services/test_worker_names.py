@@ -48,6 +48,7 @@ def test_a_single_worker_token_speaks_for_no_other_worker_of_its_org(yard: Yard,
 
 
 def test_a_single_worker_token_reads_what_its_worker_holds(yard: Yard, alone: Machine) -> None:
+    """PH-06."""
     batch_id = validated(yard)
     alone.hello(named=False)
     alone.beat()

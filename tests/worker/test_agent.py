@@ -183,6 +183,7 @@ def test_a_beat_says_which_answer_was_heard_last(plane: FakeControlPlane, start_
 
 
 def test_runtimes_are_told_at_least_every_thirty_seconds(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    """LS-06."""
     ahead = [0.0]
     start_agent(clock=lambda: time.monotonic() + ahead[0])
     plane.wait(lambda: len(plane.called("heartbeat")) > 1)

@@ -53,6 +53,7 @@ def test_rows_in_flight_end_unstarted_leases_go_first_and_bye_comes_last(
 def test_a_shard_that_is_not_complete_is_handed_in_and_released(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
+    """DR-10, R-33, B-19."""
     plane.segment_seconds = 30.0
     plane.give_batch(list(rows(4)))
     agent = start_agent(max_concurrent_prompts=2)
@@ -68,6 +69,7 @@ def test_a_shard_that_is_not_complete_is_handed_in_and_released(
 def test_rows_that_outlive_the_grace_are_cut(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
+    """FT-18, C-11."""
     agent = running(plane, runtime, start_agent, drain_seconds=0.3)
     runtime.let(0)
     runtime.wait(lambda: runtime.finished == [0] and len(runtime.running) == 4)  # the lane has taken the next row
@@ -181,6 +183,7 @@ def test_with_keep_alive_0_a_late_answer_to_what_it_said_in_set_up_does_not_send
 
 
 def test_with_keep_alive_below_0_it_stays(plane: FakeControlPlane, start_agent: StartAgent) -> None:
+    """R-28."""
     agent = start_agent(keep_alive_seconds=-1)
     plane.wait(lambda: len(plane.called("heartbeat")) > 5)
     assert agent.phase is Phase.READY
@@ -201,6 +204,7 @@ def test_no_claim_is_sent_after_a_drain_began(
 def test_a_control_plane_that_is_away_keeps_nobody_and_loses_nothing(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path
 ) -> None:
+    """A-23, FT-20."""
     agent = running(plane, runtime, start_agent, drain_seconds=0.1, kill_after_seconds=0.5)
     plane.next("results", *[Answer(503)] * 100)
     plane.next("release", *[Answer(503)] * 100)

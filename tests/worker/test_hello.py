@@ -45,6 +45,7 @@ def test_it_is_tried_ten_times(client: ControlPlane, plane: FakeControlPlane, tm
 
 
 def test_a_refusal_is_not_tried_again(client: ControlPlane, plane: FakeControlPlane, tmp_path: Path) -> None:
+    """A-13, PH-08."""
     plane.next("register", refusal(426))
     with pytest.raises(Dismissed):
         say(client, Spool(tmp_path))

@@ -133,7 +133,7 @@ def test_a_share_that_ends_asks_anew_and_leaves_the_poll_under_way_to_itself(ben
 
 
 def test_the_waits_after_failures_are_those_of_r_09_and_a_success_begins_anew(bench: Bench) -> None:
-    """B + 0.5 * min(b, 5), b doubling from 1 to 30."""
+    """B + 0.5 * min(b, 5), b doubling from 1 to 30 (FT-17)."""
     waits = []
     bench.turn()
     for failures in range(1, 8):

@@ -29,6 +29,7 @@ def run_rows(size: PromptSize, clock: Clock, *, rows: int, per_second: Callable[
 
 
 def test_a_number_stays_whatever_the_runtime_does(clock: Clock) -> None:
+    """B-03."""
     permits = Permits(1)
     size = PromptSize(permits, clock, fixed=5)
     run_rows(size, clock, rows=5000, per_second=lambda: 1000)

@@ -115,6 +115,7 @@ def test_an_id_that_is_none_fails_its_row_without_one(custom_id: str) -> None:
 
 
 def test_the_second_use_of_an_id_fails_and_the_first_runs() -> None:
+    """B-23."""
     rows = rows_of(line('"a"'), line('"b"'), line('"\\u0061"'), line('"a"', body="{}"))
     assert [type(row) for row in rows] == [Row, Row, RefusedRow, RefusedRow]
     for row in rows[2:]:

@@ -125,6 +125,25 @@ def test_an_idle_worker_counts_its_time_from_when_it_is_ready(
     assert plane.called("bye")[0].body["reason"] == "idle"
 
 
+def test_the_end_of_a_share_begins_an_idle_workers_time_anew(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    """What ran for longer than the worker may idle is no idleness (ID-02)."""
+    now = [1000.0]
+    plane.give_batch(list(rows(4)))
+    agent = start_agent(clock=lambda: now[0], keep_alive_seconds=30)
+    runtime.wait(lambda: len(runtime.running) == 4)
+    now[0] += 29
+    runtime.let_all()
+    plane.wait(lambda: plane.states() == {1: "reported"} and not agent._shares.all())
+    now[0] += 29
+    beaten(plane)
+    assert agent.phase is Phase.READY
+    now[0] += 2
+    assert agent.join(30)
+    assert plane.called("bye")[0].body["reason"] == "idle"
+
+
 def test_a_worker_that_is_being_set_up_can_be_drained(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:

@@ -37,6 +37,7 @@ def client(plane: FakeControlPlane) -> Iterator[ControlPlane]:
 def test_a_new_process_sends_what_the_old_one_left_oldest_first_without_a_boot_id(
     tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
 ) -> None:
+    """FT-06."""
     old = Spool(tmp_path)
     bodies = [hand_in(1), hand_in(2), hand_in()]
     for body in bodies:
