@@ -103,13 +103,14 @@ class BatchWork(Work):
 
     def _validated_at_once(self, worker_id: str, work: DueControl) -> bool:
         began = time.monotonic()
-        try:
-            if not control.validate_at_once(self._yard, worker_id, work, uuid4().hex):
+        with structlog.contextvars.bound_contextvars(batch_id=work.batch_id, job_id=work.job_id):
+            try:
+                if not control.validate_at_once(self._yard, worker_id, work, uuid4().hex):
+                    return False
+            except Exception as error:  # noqa: BLE001 - it comes again under a lease, and there it is put off
+                log.warning("%s is validated under a lease of its own: %s", work.batch_id, error)
                 return False
-        except Exception as error:  # noqa: BLE001 - it comes again under a lease, and there it is put off
-            log.warning("%s is validated under a lease of its own: %s", work.batch_id, error)
-            return False
-        seconds = time.monotonic() - began
-        self._yard.counters.control_work.labels(work.verb, "ended").observe(seconds)
-        log.info("%s of %s ended after %.2f s", work.verb, work.batch_id, seconds)
+            seconds = time.monotonic() - began
+            self._yard.counters.control_work.labels(work.verb, "ended").observe(seconds)
+            log.info("%s of %s ended after %.2f s", work.verb, work.batch_id, seconds)
         return True

@@ -25,7 +25,8 @@ from app.services import control
 from app.services.context import Yard
 from app.sweeps.election import SWEEPS
 from tests.databases import ON_POSTGRES_LATER
-from tests.yards import Controller, batch, control_job, created, states
+from tests.logged import logged
+from tests.yards import Controller, batch, cancel, control_job, created, states
 
 LONG = 20.0
 
@@ -70,6 +71,23 @@ def test_a_bell_makes_it_look_at_once(yard: Yard) -> None:
 
         wait_for(rung)
         assert time.monotonic() - began < work.LOOK_SECONDS
+
+
+def test_its_lines_name_worker_batch_job_and_lease(yard: Yard, tmp_path: Path) -> None:
+    """Of what it does at once, and of what it leases first."""
+    with logged("control", tmp_path / "log") as line_of, running(yard) as agent:
+        batch_id = created(yard)
+        at_once = line_of("validate of ")
+        cancel(yard, batch_id)
+        agent.wake()
+        leased = line_of("finalize of ")
+    work_of = {"process": "control", "batch_id": batch_id}
+    for line, verb in ((at_once, ControlVerb.VALIDATE), (leased, ControlVerb.FINALIZE)):
+        job = control_job(yard, batch_id, verb)
+        assert job is not None
+        assert line.items() >= (work_of | {"job_id": job.id}).items()
+        assert str(line["worker"]).startswith("control-")
+    assert isinstance(leased["lease_id"], int)
 
 
 def test_it_says_hello_and_goodbye_like_any_worker(yard: Yard) -> None:

@@ -1,6 +1,5 @@
 """A running worker's page of metrics, scraped over its port."""
 
-import json
 import logging
 import socket
 import time
@@ -9,14 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-import structlog
 
 from app.domain.metrics import METRICS, Source
 from app.domain.rows import Blame, Reply
 from app.worker.agent import Agent
-from config.logging import configure
 from tests.fakes.control_plane import Answer, FakeControlPlane, rows
 from tests.fakes.steered_executor import SteeredExecutor
+from tests.logged import LineOf, logged
 from tests.scraped import Scraped, scrape
 
 StartAgent = Callable[..., Agent]
@@ -125,31 +123,14 @@ def test_a_port_that_is_taken_costs_the_page_and_nothing_else(
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Callable[[str], dict[str, object]]]:
+def log(tmp_path: Path) -> Iterator[LineOf]:
     """The worker's log as JSON; gives the first line of an event."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    configure("worker", level="DEBUG", as_json=True, file=tmp_path / "log")
-
-    def line_of(event: str) -> dict[str, object]:
-        end = time.monotonic() + LONG
-        while True:
-            found = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
-            if one := next((line for line in found if line["event"] == event), None):
-                return dict(one)
-            assert time.monotonic() < end, found
-            time.sleep(0.05)
-
-    yield line_of
-    for handler in set(root.handlers) - set(handlers):
-        root.removeHandler(handler)
-        handler.close()
-    root.setLevel(level)
-    structlog.reset_defaults()
+    with logged("worker", tmp_path / "log") as line_of:
+        yield line_of
 
 
 def test_its_lines_name_worker_batch_job_lease_and_the_call_they_are_about(
-    log: Callable[[str], dict[str, object]],
+    log: LineOf,
     plane: FakeControlPlane,
     runtime: SteeredExecutor,
     start_agent: StartAgent,
