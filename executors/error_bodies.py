@@ -21,6 +21,12 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 
+_NO_MODEL = re.compile(
+    rb"not[ _]found|could not find|does not exist|no such|unknown|invalid model|pinned to"
+    rb"|not (?:loaded|served|available|configured)",
+    re.IGNORECASE,
+)
+
 
 class _Body(msgspec.Struct):
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -55,6 +61,17 @@ def status_inside(error: bytes) -> int | None:
 def is_overflow(status: int | None, body: bytes | None) -> bool:
     """Tell a prompt that is too long for the model, said as 500: another try can only say the same."""
     return status == 500 and _OVERFLOW.search(body or b"") is not None  # noqa: PLR2004 - HTTP: internal server error
+
+
+def misses_model(status: int | None, body: bytes | None, model: str) -> bool:
+    """Tell an answer that may say that the model is not there (any more): a 404, or a 400 that says so and names it.
+
+    llama-swap, `transformers serve` and LiteLLM say it as 400.
+    """
+    if status == 404:  # noqa: PLR2004 - HTTP: not found
+        return True
+    said, name = body or b"", model.encode("utf-8", "replace")
+    return status == 400 and name in said and _NO_MODEL.search(said) is not None  # noqa: PLR2004 - bad request
 
 
 def shown(raw: bytes) -> str:

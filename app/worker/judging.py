@@ -16,12 +16,12 @@ from app.worker.places import Place
 from app.worker.units import Run, Unit
 from app.worker.verdicts import Came, Evidence, Verdict, came, judge
 from app.worker.ways import Ways
+from executors.error_bodies import misses_model
 
 MAX_PEACE_SECONDS = 300.0
 """A `Retry-After` beyond this is taken for this."""
 DOUBT_SECONDS = 30.0
-"""So long a row that was answered 404 waits for a look at its runtime at most."""
-NOT_FOUND = 404
+"""So long a row whose model was not found waits for a look at its runtime at most."""
 log = structlog.get_logger("gpuyard.worker")
 
 
@@ -52,14 +52,15 @@ class Judging:
                 with self._ways.lock:
                     self._answered(place)
                 self._speak()
-            return Verdict.LATER if reply.status == NOT_FOUND and self._may_be_gone(unit, place) else Verdict.KEEP
+            is_missed = not reply.ok and misses_model(reply.status, reply.body, unit.row.model)
+            return Verdict.LATER if is_missed and self._may_be_gone(unit, place) else Verdict.KEEP
         with self._ways.lock:
             verdict = self._judge(run, unit, place, what, reply, timeout, is_news=is_news)
         self._speak()
         return verdict
 
     def _may_be_gone(self, unit: Unit, place: Place) -> bool:
-        """A 404 may say that the model was replaced: the row waits for a look, and then runs once more or elsewhere."""
+        """The model may have been replaced: the row waits for a look, and then runs once more or elsewhere."""
         now = self._clock()
         if unit.missing_since is None:
             unit.missing_since = now

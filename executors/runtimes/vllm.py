@@ -15,7 +15,7 @@ from executors.answered_names import AnsweredNames
 from executors.answers import reply_of
 from executors.base import Ending
 from executors.cancellation import CancelToken
-from executors.error_bodies import shown
+from executors.error_bodies import misses_model, shown
 from executors.gauges import read_load
 from executors.http_loop import Outcome
 from executors.http_wire import Answer, DeadlinePassed, HttpError
@@ -25,6 +25,8 @@ from executors.settings import ExecutorSettings
 
 _LIST_SECONDS = 60.0
 """How old a list of models may get, while nothing tells that it changed."""
+_MISSED_SECONDS = 3600.0
+"""So long a model that is not listed any more may come back: until then each look asks for the list."""
 _MAX_LATE_PAGES = 10
 _WITHOUT_GAUGES_SECONDS = 60.0
 """A server that had no gauges is not asked for them again before; another one may listen there by then."""
@@ -40,6 +42,7 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         super().__init__(settings, url)
         self._list_again_at = float("-inf")
         self._listed_breaks = -1
+        self._missed_until = float("-inf")
         self._no_gauges_until = float("-inf")
         self._names = AnsweredNames()
         self._looking = threading.Lock()
@@ -55,8 +58,11 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         has_health = self._health(deadline)
         if has_health and self._facts.alive and breaks == self._listed_breaks and now < self._list_again_at:
             return self._facts
+        before = {model.id for model in self._facts.models}
         facts = super().look(deadline)
-        self._listed_breaks, self._list_again_at = breaks, now + _LIST_SECONDS
+        if not before <= {model.id for model in facts.models}:
+            self._missed_until = now + _MISSED_SECONDS
+        self._listed_breaks, self._list_again_at = breaks, now if now < self._missed_until else now + _LIST_SECONDS
         if self._facts.alive:
             return replace(facts, version=self._facts.version, endpoints=self._facts.endpoints)
         return replace(facts, version=self._version(deadline), endpoints=self._endpoints(deadline))
@@ -100,7 +106,7 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         return reply if reply.body is not None and reply.ok and self._names.are_known(row.model, reply.body) else None
 
     def _checked(self, row: Row, reply: Reply) -> Reply:
-        if reply.status == HTTPStatus.NOT_FOUND:
+        if misses_model(reply.status, reply.body, row.model):
             self._list_again_at = float("-inf")
         if reply.body is None or not reply.ok or self._names.are_known(row.model, reply.body):
             return reply

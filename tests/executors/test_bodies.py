@@ -8,6 +8,7 @@ import random
 import pytest
 
 from app.domain.rows import Row
+from executors.error_bodies import misses_model
 from executors.runtimes.vllm import VLLMExecutor
 from tests.executors.running import run
 from tests.fakes.runtime_process import RuntimeProcess
@@ -62,3 +63,20 @@ def test_an_answer_is_kept_as_it_came(vllm: VLLMExecutor, message: dict[str, obj
     reply = run(vllm, Row(1, "row-1", "/v1/chat/completions", "mock", row))
     assert reply.ok
     assert reply.body == answer.encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "misses"),
+    [
+        (404, b"anything", True),
+        (400, b'{"error":{"message":"could not find real modelID for m-1"}}', True),
+        (400, b'{"error":{"message":"Invalid model name passed in model=m-1. Call `/v1/models`"}}', True),
+        (400, b'{"detail":"Server is pinned to another, but the request asked for m-1"}', True),
+        (400, b'{"error":{"message":"m-1 cannot do that: temperature is too high"}}', False),
+        (400, b'{"error":{"message":"no such tool"}}', False),
+        (500, b'{"error":{"message":"m-1 not found"}}', False),
+        (200, b'{"choices":[{"text":"m-1 not found"}]}', False),
+    ],
+)
+def test_an_answer_that_may_say_that_the_model_is_gone(status: int, body: bytes, misses: bool) -> None:
+    assert misses_model(status, body, "m-1") is misses

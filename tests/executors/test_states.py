@@ -125,6 +125,21 @@ def test_another_model_behind_the_same_url_gets_no_row_of_the_old_one(runtime_se
     assert run(executor, chat_row(model="new")).ok
 
 
+def test_a_model_that_went_is_looked_for_with_each_look_and_known_as_soon_as_it_is_back(
+    runtime_server: Start, connect: Connect
+) -> None:
+    """No row asks for it while it is away, so nothing else would tell of it for a minute."""
+    runtime = runtime_server("--like", "vllm", "--models", "old")
+    executor = connect(runtime)
+    assert executor.probe().serves(model="old", endpoint="/v1/chat/completions")
+    runtime.post("/become/new")
+    assert run(executor, chat_row(model="old")).status == 404
+    for _ in range(2):
+        assert not executor.probe().serves(model="old", endpoint="/v1/chat/completions")
+    runtime.post("/become/old")
+    assert executor.probe().serves(model="old", endpoint="/v1/chat/completions")
+
+
 def test_a_runtime_may_call_its_model_as_it_likes(mock: RuntimeProcess, vllm: VLLMExecutor) -> None:
     vllm.probe()
     for _ in range(5):

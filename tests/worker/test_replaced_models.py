@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+import pytest
 from openai import OpenAI
 
 from app.domain.rows import Reply
@@ -16,16 +17,19 @@ from tests.working import StartWorker, content, ended, sdk, served, start_worker
 __all__ = ["sdk", "served", "start_worker"]
 StartAgent = Callable[..., Agent]
 GONE = Reply(status=404, body=b'{"error":{"message":"The model `fake` does not exist"}}')
+GONE_AS_400 = Reply(status=400, body=b'{"error":{"message":"could not find real modelID for fake"}}')
+"""In llama-swap's words."""
 
 
-def replaced(runtime: Parallel, rows_known: int = 64) -> None:
+def replaced(runtime: Parallel, rows_known: int = 64, says: Reply = GONE) -> None:
     """From now on it serves another model, and says so to every row of the old one."""
     runtime.models = ("another",)
-    runtime.answers |= dict.fromkeys(range(rows_known), lambda: GONE)
+    runtime.answers |= dict.fromkeys(range(rows_known), lambda: says)
 
 
+@pytest.mark.parametrize("says", [GONE, GONE_AS_400])
 def test_what_was_not_answered_runs_on_a_worker_that_has_it(
-    served: Served, sdk: OpenAI, start_worker: StartWorker
+    served: Served, sdk: OpenAI, start_worker: StartWorker, says: Reply
 ) -> None:
     first, second = Parallel(), SteeredExecutor()
     start_worker("gpu-1", first)
@@ -33,7 +37,7 @@ def test_what_was_not_answered_runs_on_a_worker_that_has_it(
     first.wait(lambda: len(first.running) == 4)
     first.let(0, 1)
     first.wait(lambda: len(first.started) == 6)
-    replaced(first)
+    replaced(first, says=says)
     first.let_all()
     second.let_all()
     start_worker("gpu-2", second)
