@@ -20,6 +20,7 @@ from app.domain.first_rows import CODE, failed_alike
 from app.schemas.segments import FirstRows
 from app.services import stops
 from app.services.context import Yard
+from app.services.eligibility import told
 from app.services.first_rows import rows_first
 from app.services.judging import entry
 
@@ -62,7 +63,7 @@ def hear(yard: Yard, worker: Worker, batch_id: str, first: FirstRows, *, has_row
             session.add(batch)
             return True, None
         since = min((lease.failing_at or now for lease in mine), default=now)
-        if None in others and now - since < timedelta(seconds=yard.timing.toleration_seconds):
+        if None in others and now - since < timedelta(seconds=told(worker, yard.timing).toleration_seconds):
             return False, None
         error = entry(CODE, failed_alike(rows=first.rows, kind=kind, message=first.message), None, first.row + 1)
         won = stops.first_rows_failed(session, batch, error, now, live=len(leases), actor=f"worker:{worker.id}")

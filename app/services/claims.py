@@ -6,7 +6,7 @@ insert the leases, and last of all count them on the batch, which refuses when t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 
 from sqlmodel import Session
@@ -194,7 +194,7 @@ def _take(
     session: Session, yard: Yard, worker: Worker, chosen: _Candidate, request: ClaimRequest, now: datetime
 ) -> list[Job]:
     """Lock as many queued shards as cover `want_rows`; one while others of the pool hold nothing."""
-    reachable_since = now - timedelta(seconds=yard.timing.grace_seconds)
+    reachable_since = now - told(worker, yard.timing).grace
     idle = idle_workers(session, worker.pool, but=worker.id, seen_after=reachable_since, limit=1)
     taken: list[Job] = []
     most = 1 if idle else min(MAX_SHARDS, chosen.batch.shards)

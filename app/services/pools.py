@@ -1,7 +1,7 @@
 """Pools: the capacity of each worker in them, and the thresholds that keep jobs off a busy host (PL-01, PL-02)."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlmodel import Session
@@ -112,6 +112,11 @@ def _apply(yard: Yard, pool: Pool, wanted: PoolChange) -> None:
 def timing_of(yard: Yard, pool: Pool | None) -> Timing:
     """Give the rungs that hold in a pool: its own, or the service's."""
     return rungs(yard.timing, pool.timing) if pool is not None else yard.timing
+
+
+def grace_in(session: Session, yard: Yard, name: str) -> timedelta:
+    """Give after how long a silence the workers of a pool count as unreachable."""
+    return timing_of(yard, session.get(Pool, name)).grace
 
 
 def ladders(session: Session, yard: Yard) -> list[Timing]:

@@ -15,6 +15,7 @@ from app.db import jobs as jobs_sql
 from app.db.idle import idle_workers
 from app.db.tables import Batch, Job
 from app.services.context import BatchRing, ControlRing, Yard
+from app.services.pools import grace_in
 
 AGAIN_SECONDS = 5
 """While a worker is free a batch is rung again after so long."""
@@ -71,7 +72,7 @@ def note_batch(session: Session, yard: Yard, batch: Batch, *, shards: int, now: 
 
 
 def _times(session: Session, yard: Yard, pool: str, shards: int, now: datetime) -> int:
-    free = idle_workers(session, pool, seen_after=now - yard.timing.grace, limit=WINDOW)
+    free = idle_workers(session, pool, seen_after=now - grace_in(session, yard, pool), limit=WINDOW)
     return max(1, min(shards, len(free)))
 
 
@@ -84,7 +85,7 @@ def unheard(yard: Yard, limit: int) -> tuple[list[tuple[str, float]], list[str]]
         )
         batches: list[tuple[str, float]] = []
         for pool in dispatch_sql.pools_with_work(session):
-            free = idle_workers(session, pool, seen_after=now - yard.timing.grace, limit=1)
+            free = idle_workers(session, pool, seen_after=now - grace_in(session, yard, pool), limit=1)
             quiet = AGAIN_SECONDS if free else AGAIN_BUSY_SECONDS
             careful = [batch.id for _, batch in cautious_sql.waiting(session, pool, now)]
             waiting = [batch.id for batch in claims_sql.waiting_batches(session, pool, now, WINDOW)]

@@ -10,7 +10,7 @@ from app.db.tables import Batch, Job, Pool
 from app.domain.jobs import JobKind
 from app.domain.workers import Phase
 from app.services.context import Yard
-from tests.yards import Machine, assert_sound, batch, busy, cancel, later, machine, shards, validated
+from tests.yards import Machine, assert_sound, batch, busy, cancel, later, machine, set_rungs, shards, validated
 
 
 def claimed(one: Machine, **asked: object) -> str | None:
@@ -103,6 +103,16 @@ def test_who_cannot_take_work_is_not_idle(yard: Yard, why: str) -> None:
         other.beat(phase=Phase.DRAINING)
     one = machine(yard, "one")
     assert len(one.claim(want=12).grants) == 3
+
+
+@pytest.mark.parametrize(("grace", "shards"), [(20.0, 3), (200.0, 1)])
+def test_who_is_idle_is_known_by_the_grace_of_their_pool(yard: Yard, grace: float, shards: int) -> None:
+    """Silent for longer than the one grace, and for less than the other; the service has fifty seconds."""
+    validated(yard, rows=24)
+    set_rungs(yard, renew_seconds=grace / 4, grace_seconds=grace, toleration_seconds=900.0)
+    machine(yard, "other")
+    later(yard, 30 if grace < 50 else 60)
+    assert len(machine(yard, "one").claim(want=12).grants) == shards
 
 
 def test_what_waits_for_another_model_hides_nothing(yard: Yard) -> None:

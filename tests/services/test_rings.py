@@ -7,7 +7,7 @@ from app.services import rings
 from app.services.context import BatchRing, ControlRing, Yard
 from app.sweeps import requeue
 from tests.interleaving import doing, held
-from tests.yards import Controller, cancel, control_job, created, later, machine, validated
+from tests.yards import Controller, cancel, control_job, created, later, machine, set_rungs, validated
 
 
 @dataclass
@@ -103,6 +103,21 @@ def test_a_lost_bell_is_rung_again_after_five_seconds_while_a_worker_is_free(yar
         requeue.run_once(ringing, 100)
         published = [rings.ring_batch(yard, name, quiet_seconds=quiet) for _, name, quiet in rung]
         assert sum(found is not None for found in published) == times
+
+
+def test_a_worker_is_free_by_the_grace_of_its_pool(yard: Yard) -> None:
+    """It beats once a minute, and is rung for all the same after its service's grace of fifty seconds."""
+    batch_id = validated(yard, rows=12)
+    set_rungs(yard, renew_seconds=60.0, grace_seconds=200.0, toleration_seconds=900.0)
+    for number in range(3):
+        machine(yard, f"worker-{number}")
+    later(yard, 55)
+    ring = rings.ring_batch(yard, batch_id)
+    assert ring is not None
+    assert ring.times == 3
+    ringing, rung = listening(yard)
+    requeue.run_once(ringing, 100)
+    assert rung == [("batch", batch_id, rings.AGAIN_SECONDS)]
 
 
 def test_a_lost_bell_is_rung_again_after_a_minute_while_nobody_is_free(yard: Yard) -> None:
