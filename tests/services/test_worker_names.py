@@ -52,5 +52,9 @@ def test_a_single_worker_token_reads_what_its_worker_holds(yard: Yard, alone: Ma
     batch_id = validated(yard)
     alone.hello(named=False)
     alone.beat()
-    assert alone.claim().grants
-    assert leases.may_read(yard, alone.caller, batch(yard, batch_id).input_file_id)
+    input_file = batch(yard, batch_id).input_file_id
+    assert not leases.may_read(yard, alone.caller, input_file)
+    (grant,) = alone.claim().grants
+    assert leases.may_read(yard, alone.caller, input_file)
+    alone.release(grant.lease_id)
+    assert not leases.may_read(yard, alone.caller, input_file), "nor when it holds nothing of it any more"
