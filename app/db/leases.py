@@ -14,6 +14,10 @@ from app.domain.leases import LIVE, LeaseState
 from app.domain.workers import WorkerState
 
 _LIVE = sorted(LIVE)
+_WRITTEN_OUT: BindParameter[Any] = bindparam("live", _LIVE, expanding=True, literal_execute=True)
+IS_LIVE = col(Lease.state).in_(_WRITTEN_OUT)
+"""For a look at all live leases: of parameters SQLite does not know that an index of live leases holds them, and reads
+every lease that is kept."""
 # Asked by every claim, beat or hand-in, and built once: building one costs as much as running it.
 _LIVE_OF = select(Lease.worker_id, Lease.id).where(
     col(Lease.worker_id).in_(bindparam("worker_ids", expanding=True)), col(Lease.state).in_(_LIVE)
@@ -121,10 +125,7 @@ def stop(session: Session, ids: Collection[int], *, until: datetime) -> None:
 
 def overdue(session: Session, now: datetime, limit: int) -> Sequence[int]:
     """Name live leases whose time is over, or whose worker said goodbye without naming a spooled report (R-05)."""
-    # Each by an index of its own, and the states written out: of parameters SQLite does not know that the index of live
-    # leases holds them, and reads every lease that is kept.
-    states: BindParameter[Any] = bindparam("live", _LIVE, expanding=True, literal_execute=True)
-    live = select(Lease.id, Lease.expires_at).where(col(Lease.state).in_(states))
+    live = select(Lease.id, Lease.expires_at).where(IS_LIVE)  # each by an index of its own
     left = live.join(Worker, col(Worker.id) == col(Lease.worker_id)).where(
         col(Worker.state) == WorkerState.GONE, col(Lease.spooled).is_(False)
     )

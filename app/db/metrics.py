@@ -13,10 +13,10 @@ from sqlalchemy import BigInteger, Text, and_, case, cast, func, select, type_co
 from sqlmodel import Session, col
 
 from app.db.events import settled
+from app.db.leases import IS_LIVE
 from app.db.tables import Batch, Event, Job, Lease, Worker
 from app.domain.batches import CLAIMABLE, ENDED, TOLD_TO_END, BatchState
 from app.domain.jobs import ControlVerb, JobKind, JobState
-from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
 
 LIMIT = 25_000
@@ -25,7 +25,6 @@ WORKERS_TOLD = 200
 """Workers that are shown one by one, the longest known first."""
 _OPEN = sorted(set(BatchState) - ENDED)
 _THERE = sorted(set(WorkerState) - {WorkerState.GONE})
-_LIVE = sorted(LIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def leases(session: Session, now: datetime) -> list[LeaseRow]:
         select(
             col(Lease.worker_id), col(Lease.state), col(Lease.granted_at), col(Lease.renewed_at), col(Lease.expires_at)
         )
-        .where(col(Lease.state).in_(_LIVE))
+        .where(IS_LIVE)
         .order_by(col(Lease.expires_at))
         .limit(LIMIT)
         .subquery()

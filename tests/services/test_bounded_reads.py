@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import event
 
+from app.db import metrics as metrics_sql
 from app.db.store import Store
 from app.domain.polls import Told
 from app.domain.workers import Phase
@@ -18,8 +19,12 @@ from tests.migrated import migrate
 from tests.yards import USER, cancel, later, lease, machine, new_yard, validated
 
 WHOLE_TABLE = re.compile(r"(?:\bSCAN|Seq Scan on) (?:batch|job|lease|worker|segment|event|file|blob)\b.*")
-OF_FEW = {"SCAN job USING INDEX ix_job_cautious"}
-"""Whole indexes that hold what is rare alone."""
+OF_FEW = {
+    "SCAN job USING INDEX ix_job_cautious",
+    "SCAN lease USING INDEX ix_lease_expiry",
+    "SCAN lease USING INDEX ix_lease_stopping",
+}
+"""Whole indexes that hold little: of leases those that live."""
 
 
 def calls(yard: Yard) -> None:
@@ -42,6 +47,9 @@ def calls(yard: Yard) -> None:
     assert polls.look(yard, two.caller, poll, Told()) is not None
     batches.retrieve(yard, USER, batch_id)
     batches.listed(yard, USER)
+    polls.whats_new(yard, ["gpu"])
+    with yard.store.read() as session:
+        metrics_sql.leases(session, yard.store.now(session))
     later(yard, 60)
     two.beat()
     cancel(yard, batch_id)
