@@ -5,6 +5,7 @@ import random
 import threading
 from uuid import uuid4
 
+from app.control.watch import Watch
 from app.db import workers as workers_sql
 from app.domain.errors import Conflict, Refusal
 from app.domain.workers import Activity, ByeReason, Phase, Transport
@@ -33,6 +34,7 @@ class Beats:
         self._held: set[int] = set()
         self._caller: Caller | None = None
         self.worker_id: str | None = None
+        self.watch = Watch()
 
     def hold(self, lease_id: int) -> None:
         """List a lease in the beats from now on."""
@@ -48,6 +50,7 @@ class Beats:
         """Beat until told to stop. A database that is away is tried again; nothing else depends on this loop."""
         wait = 0.0
         while not self._stopping.wait(wait):
+            self.watch.look()
             try:
                 if self.worker_id is None:
                     self._hello()

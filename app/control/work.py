@@ -76,18 +76,19 @@ class Work:
         self._beats.hold(grant.lease_id)
         outcome, began = "ended", time.monotonic()
         ids = {"batch_id": grant.batch_id, "job_id": grant.job_id, "lease_id": grant.lease_id}
-        with structlog.contextvars.bound_contextvars(**ids):
+        what = f"{grant.verb.value} of {grant.batch_id}"
+        with structlog.contextvars.bound_contextvars(**ids), self._beats.watch.doing(what):
             try:
                 control.perform(self._yard, grant)
             except Exception as error:
                 outcome = "failed"
-                log.exception("%s of %s failed and will be tried again", grant.verb.value, grant.batch_id)
+                log.exception("%s failed and will be tried again", what)
                 control.put_off(self._yard, grant, f"{type(error).__name__}: {error}")
             finally:
                 self._beats.drop(grant.lease_id)
                 seconds = time.monotonic() - began
                 self._yard.counters.control_work.labels(grant.verb.value, outcome).observe(seconds)
-                log.info("%s of %s %s after %.2f s", grant.verb.value, grant.batch_id, outcome, seconds)
+                log.info("%s %s after %.2f s", what, outcome, seconds)
         return True
 
 
@@ -103,7 +104,8 @@ class BatchWork(Work):
 
     def _validated_at_once(self, worker_id: str, work: DueControl) -> bool:
         began = time.monotonic()
-        with structlog.contextvars.bound_contextvars(batch_id=work.batch_id, job_id=work.job_id):
+        what, ids = f"{work.verb} of {work.batch_id}", {"batch_id": work.batch_id, "job_id": work.job_id}
+        with structlog.contextvars.bound_contextvars(**ids), self._beats.watch.doing(what):
             try:
                 if not control.validate_at_once(self._yard, worker_id, work, uuid4().hex):
                     return False
@@ -112,5 +114,5 @@ class BatchWork(Work):
                 return False
             seconds = time.monotonic() - began
             self._yard.counters.control_work.labels(work.verb, "ended").observe(seconds)
-            log.info("%s of %s ended after %.2f s", work.verb, work.batch_id, seconds)
+            log.info("%s ended after %.2f s", what, seconds)
         return True

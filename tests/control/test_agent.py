@@ -1,5 +1,6 @@
 """The control agent with its real threads: it needs no bell, outlives errors, and gives back what it cannot do."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,11 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 from sqlmodel import select
 
-from app.control import work
+from app.control import watch, work
 from app.control.agent import ControlAgent
 from app.control.beats import Beats
 from app.control.place import Place
@@ -56,6 +58,26 @@ def test_it_takes_work_without_any_bell(yard: Yard) -> None:
         wait_for(lambda: batch(yard, first).state == "validated")
         second = created(yard)
         wait_for(lambda: batch(yard, second).state == "validated")
+
+
+def test_work_whose_disk_hangs_is_said_again_and_again_and_ends_when_the_disk_answers(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pipe that nobody writes into hangs as a file of a dead mount does."""
+    monkeypatch.setattr(watch, "LONG_SECONDS", 0.5)
+    first = created(yard)
+    with yard.store.read() as session:
+        (path,) = (tmp_path / "blobs").rglob(input_blob(session, first))
+    content = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    quick = replace(yard, timing=Timing(0.6, 5.0, 20.0, kill_after_seconds=0.0))
+    with running(quick, threads=1):
+        wait_for(lambda: caplog.text.count(f"validate of {first} has taken") >= 2)
+        hanging = path.rename(path.with_name("hanging"))
+        path.write_bytes(content)
+        hanging.write_bytes(b"")  # no file, so that it is read once more, under a lease
+        wait_for(lambda: batch(yard, first).state == "validated")
 
 
 def test_a_bell_makes_it_look_at_once(yard: Yard) -> None:
