@@ -11,6 +11,7 @@ from tests.docker.stack import Deaths, Stack, make_env
 from tests.docker.test_compose_file import ALWAYS
 from tests.e2e.rows import counts, custom_ids
 from tests.e2e.submitted import Submitted
+from tests.e2e.yard import until
 
 BATCH_SECONDS = 400
 
@@ -107,9 +108,9 @@ def test_down_drains_its_worker_and_what_was_not_done_is_done_after_the_next_up(
 
 def test_more_workers_have_names_of_their_own(running: Stack) -> None:
     running.up("--scale", "worker=3")
-    workers = running.http.get("/v1/workers").json()["data"]
-    assert {worker["name"] for worker in workers if worker["state"] == "active"} == {
-        "compose-cpu",
-        "compose-cpu-2",
-        "compose-cpu-3",
-    }
+
+    def ready() -> set[str]:
+        workers = running.http.get("/v1/workers").json()["data"]
+        return {worker["name"] for worker in workers if worker["state"] == "active"}
+
+    until(lambda: ready() == {"compose-cpu", "compose-cpu-2", "compose-cpu-3"}, "all three have loaded the model")
