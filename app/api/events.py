@@ -13,10 +13,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
-from app.api.streams import Stream
+from app.api.streams import Shown, Stream, Streams, shown
 from app.db.store import DatabaseUnavailable
 from app.domain.errors import Refusal
-from app.schemas.batches import BatchObject
 from app.schemas.events import EventObject
 from app.schemas.listing import Listing
 from app.services import batches, cursors, events
@@ -24,7 +23,7 @@ from app.services.context import Caller, Yard
 from app.services.events import NOTHING, Look
 
 TICK_SECONDS = 1.0
-"""How often a stream looks whether its reader is there still, and at the batch itself for those that want it."""
+"""How often a stream looks whether its reader is there still."""
 QUIET_SECONDS = 15.0
 """After so long without an event a comment is sent, so that proxies keep the connection."""
 MAX_SECONDS = 600.0
@@ -62,12 +61,14 @@ async def stream(
 ) -> StreamingResponse:
     """Send a batch's events until it has ended, or the batch itself whenever it has changed, or both."""
     seq = cursors.parse(last_event_id or after)
+    source = _Source(yard, caller, batch_id)
     with ExitStack() as leaving:
-        waiting: Stream = leaving.enter_context(request.app.state.streams.open(batch_id, seq, caller.token_id))
-        if show == "batch" and not seq:
-            waiting.seq = (await run_in_threadpool(events.heads, yard, {batch_id})).get(batch_id, 0)
-        first = await run_in_threadpool(events.of_batch, yard, caller, batch_id, waiting.seq)
-        return _Streamed(_lines(_Source(yard, caller, batch_id, show), request, waiting, first), leaving.pop_all())
+        streams: Streams = request.app.state.streams
+        waiting = leaving.enter_context(streams.open(batch_id, seq, caller.token_id, shows_events=show != "batch"))
+        first = await source.look(seq) if waiting.shows_events else NOTHING
+        if show != "events":
+            waiting.shown = await source.batch()
+        return _Streamed(_lines(source, request, waiting, first), leaving.pop_all())
 
 
 class _Streamed(StreamingResponse):
@@ -85,26 +86,17 @@ class _Streamed(StreamingResponse):
 
 
 class _Source:
-    """Where a stream's lines come from."""
+    """Where a stream looks for itself."""
 
-    def __init__(self, yard: Yard, caller: Caller, batch_id: str, show: Show) -> None:
+    def __init__(self, yard: Yard, caller: Caller, batch_id: str) -> None:
         self.batch_id = batch_id
-        self.shows_events = show != "batch"
-        self.shows_batch = show != "events"
-        self._yard = yard
-        self._caller = caller
-        self._shown: BatchObject | None = None
+        self._asks = (yard, caller, batch_id)
 
     async def look(self, seq: int) -> Look:
-        return await run_in_threadpool(events.of_batch, self._yard, self._caller, self.batch_id, seq)
+        return await run_in_threadpool(events.of_batch, *self._asks, seq)
 
-    async def snapshot(self) -> str:
-        """Give the batch as a message without an id, or nothing when it is as it was."""
-        batch = await run_in_threadpool(batches.retrieve, self._yard, self._caller, self.batch_id)
-        if batch == self._shown:
-            return ""
-        self._shown = batch
-        return f"event: batch\ndata: {json.dumps(batch.model_dump())}\n\n"
+    async def batch(self) -> Shown:
+        return shown(await run_in_threadpool(batches.retrieve, *self._asks))
 
 
 async def _lines(source: _Source, request: Request, waiting: Stream, first: Look) -> AsyncIterator[str]:
@@ -117,23 +109,27 @@ async def _lines(source: _Source, request: Request, waiting: Stream, first: Look
 
 async def _texts(source: _Source, request: Request, waiting: Stream, look: Look) -> AsyncIterator[str]:
     begun = said = time.monotonic()
+    sent: Shown | None = None
     while True:
         text = ""
         for event in look.events:
             waiting.seq = int(event.id)
-            if source.shows_events:
-                text += f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(event.model_dump())}\n\n"
-        if source.shows_batch:
-            text += await source.snapshot()
+            text += f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(event.model_dump())}\n\n"
+        if look.last and waiting.shown is not None and not waiting.shown.has_ended:
+            waiting.shown = await source.batch()  # it was read before its end was
+        if waiting.shown is not None and waiting.shown != sent:
+            sent = waiting.shown
+            text += sent.text
         now = time.monotonic()
         if not text and now - said >= QUIET_SECONDS:
             text = ": still here\n\n"
         if text:
             said = now
             yield text
-        if look.last or waiting.is_over or now - begun >= MAX_SECONDS or await request.is_disconnected():
+        over = look.last or (sent is not None and sent.has_ended and not waiting.shows_events)
+        if over or waiting.is_over or now - begun >= MAX_SECONDS or await request.is_disconnected():
             return
-        woken = await waiting.wait(TICK_SECONDS)
+        await waiting.wait(TICK_SECONDS)
         if waiting.is_refused:
             return
-        look = await source.look(waiting.seq) if woken else NOTHING
+        look = await source.look(waiting.seq) if waiting.shows_events and waiting.head > waiting.seq else NOTHING

@@ -36,6 +36,11 @@ def by_id(session: Session, batch_id: str) -> Batch | None:
     return session.exec(select(Batch).where(col(Batch.id) == batch_id)).first()
 
 
+def by_ids(session: Session, batch_ids: Collection[str]) -> Sequence[Batch]:
+    """Read batches of whatever orgs."""
+    return session.exec(select(Batch).where(col(Batch.id).in_(sorted(batch_ids)))).all()
+
+
 def find(session: Session, batch_id: str, org_id: str) -> Batch | None:
     """Find an org's batch."""
     return session.exec(select(Batch).where(col(Batch.id) == batch_id, col(Batch.org_id) == org_id)).first()

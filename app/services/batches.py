@@ -1,7 +1,7 @@
 """Batches: made once however often their create is sent, shown, listed (PROTOCOL 9, OPENAI_CONTRACT 1.3)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -67,6 +67,12 @@ def retrieve(yard: Yard, caller: Caller, batch_id: str) -> BatchObject:
         shown = batch_views.show(session, yard, [batch], yard.store.now(session))[0]
     _note_seen(yard, caller, [batch])
     return shown
+
+
+def now(yard: Yard, batch_ids: Collection[str]) -> list[BatchObject]:
+    """Show batches, for readers that were let in before; those that are forgotten are left out."""
+    with yard.store.read() as session:
+        return batch_views.show(session, yard, batches_sql.by_ids(session, batch_ids), yard.store.now(session))
 
 
 def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int = 20) -> Listing[BatchObject]:

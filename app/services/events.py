@@ -28,16 +28,13 @@ class Look:
 NOTHING = Look([], last=False)
 
 
-def heads(yard: Yard, batch_ids: Collection[str]) -> Mapping[str, int]:
-    """Give the cursor behind each batch's newest event that may be read; batches without one are left out."""
-    with yard.store.read() as session:
-        return events_sql.heads(session, batch_ids)
-
-
 def news(
     yard: Yard, batch_ids: Collection[str], token_ids: Collection[str]
 ) -> tuple[Mapping[str, int], Collection[str]]:
-    """Give `heads` of batches that are read, and which keys of their readers were revoked, in one transaction."""
+    """Give the cursor behind the newest event of each batch that may be read, and which keys of readers were revoked.
+
+    Batches without an event are left out.
+    """
     with yard.store.read() as session:
         return events_sql.heads(session, batch_ids), tokens_sql.revoked(session, token_ids)
 

@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy.event import listen
 
 from app.api import events as events_api
 from app.api import streams
@@ -145,6 +146,23 @@ def test_a_key_that_is_revoked_ends_its_streams_and_no_other(served: Served) -> 
         do_control_work(served)
         assert "batch.cancelled" in {kind for kind, _, _ in kept}
         assert theirs.get(url).status_code == 401
+
+
+def test_a_batch_is_read_once_for_all_who_watch_it(
+    served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(streams, "SHOW_SECONDS", 0.05)
+    served = served_on_sqlite
+    url = f"/v1/batches/{create(served)}/events?show=batch"
+    readers, passes = 20, 5
+    asked: list[str] = []
+    with ExitStack() as stack:
+        http = stack.enter_context(served.http())
+        opened = [stack.enter_context(http.stream("GET", url)).iter_lines() for _ in range(readers)]
+        assert {next(lines) for lines in opened} == {"event: batch"}
+        listen(served.yard.store.engine, "before_cursor_execute", lambda *now: asked.append(now[2]))
+        until(lambda: sum("max(event.seq)" in statement for statement in asked) > passes)
+    assert 0 < sum("FROM batch" in statement for statement in asked) < readers
 
 
 def test_an_open_stream_costs_no_thread_and_all_end_with_the_process(served_on_sqlite: Served) -> None:
