@@ -26,7 +26,8 @@ task_send_sent_event: Final = False
 task_acks_late: Final = False
 task_reject_on_worker_lost: Final = None
 task_ignore_result: Final = True
-worker_cancel_long_running_tasks_on_connection_loss: Final = False
+# It is of tasks acknowledged late, and we have none; False is the same, with a warning at each lost connection.
+worker_cancel_long_running_tasks_on_connection_loss: Final = True
 worker_enable_prefetch_count_reduction: Final = False
 
 broker_connection_retry_on_startup: Final = True
