@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from app.domain.timing import Timing
 from config import broker_url, places
 from config.keys import fit_for_a_header
+from config.proxies import proxy_for
 from config.queues import check_pool_name
 from config.trust import check_authorities
 
@@ -179,6 +180,7 @@ class ServerAddressSettings(Common):
             raise ValueError("a server URL names a host, and has neither spaces nor line ends in it")
         if parts.scheme == "https":
             check_authorities()
+        proxy_for(url)
         return url.rstrip("/").removesuffix("/v1")
 
     @field_validator("api_key")

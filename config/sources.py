@@ -15,6 +15,8 @@ from config import places
 from config.errors import SettingsError
 
 PREFIX = "GPUYARD_"
+LOCAL = "gpuyard up"
+"""How the origin begins of what a local `gpuyard up` left."""
 # Set for the child of a run, or read before the settings are, or by one command: no setting, and no mistake either.
 RESERVED = frozenset(
     {
@@ -109,7 +111,7 @@ def _local_server(found: Iterable[Layer]) -> Layer:
         for path in places.local_files():
             try:
                 left = json.loads(path.read_text(encoding="utf-8"))
-                return Layer(f"gpuyard up ({path})", {"server_url": left["url"], "api_key": left["api_key"]})
+                return Layer(f"{LOCAL} ({path})", {"server_url": left["url"], "api_key": left["api_key"]})
             except (OSError, ValueError, KeyError, TypeError):
                 continue
-    return Layer("gpuyard up", {})
+    return Layer(LOCAL, {})

@@ -10,18 +10,21 @@ from app.client.errors import PROXY_ALONE, REDIRECTS, ControlPlaneError, TryLate
 from app.client.public import PublicApi
 from app.local.control_plane import distrust
 from config.logging import configure
+from config.proxies import proxy_for
 from config.settings import ClientSettings, load_with_origins
+from config.sources import LOCAL
 
 _UNAUTHORIZED = 401
 
 
 @dataclass(frozen=True)
 class Address:
-    """URL (without /v1) and key of a server, and where they were found."""
+    """URL (without /v1) and key of a server, where the key was found, and the proxy on the way there."""
 
     url: str
     key: str
     key_from: str
+    proxy: str | None = None
 
 
 def find_server() -> Address:
@@ -35,14 +38,20 @@ def find_server() -> Address:
         raise CliError(
             f"no key for {settings.server_url}: set GPUYARD_API_KEY (an admin makes one with `gpuyard token create`)"
         )
-    return Address(settings.server_url, settings.api_key.get_secret_value(), origins["api_key"])
+    is_here = origins["server_url"].startswith(LOCAL)
+    return Address(
+        url=settings.server_url,
+        key=settings.api_key.get_secret_value(),
+        key_from=origins["api_key"],
+        proxy=None if is_here else proxy_for(settings.server_url),
+    )
 
 
 @contextmanager
 def server() -> Iterator[PublicApi]:
     """Open the API for a command; what it refuses leaves the block as CliError."""
     address = find_server()
-    with PublicApi(address.url, address.key) as api:
+    with PublicApi(address.url, address.key, proxy=address.proxy) as api:
         try:
             yield api
         except ControlPlaneError as error:

@@ -22,6 +22,7 @@ from app.cli.findings import Finding
 from app.cli.printing import clean
 from app.client.errors import PROXY_ALONE
 from app.local.control_plane import http_client
+from config.broker_url import masked
 from config.settings import ServerSettings, load_with_origins
 
 ASK_SECONDS = 5.0
@@ -38,15 +39,16 @@ PARTS = {
 
 def check_server(address: Address) -> Iterator[Finding]:
     """Ask the server how it is: itself, its parts, our key, its workers, its clock."""
-    with http_client(address.url, key=address.key, timeout=ASK_SECONDS) as client:
+    with http_client(address.url, key=address.key, timeout=ASK_SECONDS, proxy=address.proxy) as client:
         try:
             sent = time.time()
             answer = client.get("/readyz")
             took = time.time() - sent
         except httpx.HTTPError as error:
             why = clean(error) or type(error).__name__
+            through = f" through the proxy {masked(address.proxy)}" if address.proxy else ""
             do = "start it (`gpuyard up`, or `gpuyard serve`), or mend GPUYARD_SERVER_URL"
-            yield Finding("server", "red", f"{address.url} does not answer: {why}", do)
+            yield Finding("server", "red", f"{address.url} does not answer{through}: {why}", do)
             yield from check_own_server_part()
             return
         ready = _object(answer)

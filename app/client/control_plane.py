@@ -46,10 +46,11 @@ class ControlPlane:
         api_key: str,
         *,
         boot_id: str,
+        proxy: str | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = Http(base_url, api_key, transport=transport, clock=clock)
+        self._http = Http(base_url, api_key, proxy=proxy, transport=transport, clock=clock)
         self._boot = {BOOT_ID_HEADER: boot_id}
 
     def register(self, hello: Hello) -> Welcome:

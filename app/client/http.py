@@ -13,6 +13,7 @@ import structlog
 from app.client.errors import ControlPlaneError, TryLater, error_of
 from app.client.patience import Patience
 from app.client.reachability import Reachability
+from config.broker_url import masked
 
 _CONNECT_SECONDS = 3.0
 _TIMEOUT = httpx.Timeout(connect=_CONNECT_SECONDS, read=30.0, write=30.0, pool=10.0)
@@ -26,7 +27,10 @@ REQUEST_ID_HEADER = "x-request-id"
 
 
 class Http:
-    """A thread-safe caller. `headers` go with every call; `close` also ends every wait between two tries."""
+    """A thread-safe caller. `headers` go with every call; `close` also ends every wait between two tries.
+
+    `proxy`: the URL of one that all calls go through (config.proxies); the environment is not asked here.
+    """
 
     def __init__(
         self,
@@ -34,16 +38,18 @@ class Http:
         api_key: str,
         *,
         headers: Mapping[str, str] | None = None,
+        proxy: str | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
+        self._way = f" through the proxy {masked(proxy)}" if proxy else ""
         self.reachability = Reachability(base_url, clock)
         self._client = httpx.Client(
             base_url=base_url,
             headers={"authorization": f"Bearer {api_key}", "user-agent": "gpuyard", **(headers or {})},
             timeout=_TIMEOUT,
-            transport=transport or _patient(base_url),
+            transport=transport or _patient(base_url, proxy),
         )
 
     def call(
@@ -134,8 +140,8 @@ class Http:
         except httpx.RequestError as error:  # nobody answers, or what comes cannot be read (a proxy's broken gzip)
             if self.reachability.is_closed:
                 raise TryLater("the client is closed") from error
-            self.reachability.failed(f"{type(error).__name__}: {error}")
-            raise TryLater(f"no answer: {error or type(error).__name__}") from error
+            self.reachability.failed(f"{type(error).__name__}{self._way}: {error}")
+            raise TryLater(f"no answer{self._way}: {error or type(error).__name__}") from error
         except RuntimeError as error:
             # httpx says so of a client that another thread has closed.
             if not self.reachability.is_closed:
@@ -172,12 +178,12 @@ def _named_call(headers: dict[str, str]) -> Iterator[None]:
             raise
 
 
-def _patient(base_url: str) -> httpx.HTTPTransport:
+def _patient(base_url: str, proxy: str | None) -> httpx.HTTPTransport:
     """Httpx's own transport, but for the look-up of names."""
     from app.client.names import PatientNames  # noqa: PLC0415 - a command that calls nobody need not load httpcore
 
     # Reading the certificate store takes 0.2 s, and a plain HTTP URL (loopback) has no use for it.
-    transport = httpx.HTTPTransport(verify=not base_url.startswith("http://"), limits=_LIMITS)
+    transport = httpx.HTTPTransport(verify=not base_url.startswith("http://"), limits=_LIMITS, proxy=proxy)
     transport._pool._network_backend = PatientNames()  # noqa: SLF001 - httpcore's own seam, to which httpx has no door
     return transport
 

@@ -15,8 +15,10 @@ PATIENCE_SECONDS = 3.0
 class PublicApi:
     """Files, batches, workers and the rest, for the CLI. Raises app.client.errors; reads are tried for 3 s."""
 
-    def __init__(self, base_url: str, api_key: str, *, transport: httpx.BaseTransport | None = None) -> None:
-        self._http = Http(base_url, api_key, transport=transport)
+    def __init__(
+        self, base_url: str, api_key: str, *, proxy: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = Http(base_url, api_key, proxy=proxy, transport=transport)
 
     def get(self, path: str, **params: Any) -> Any:
         """Read an object. Parameters that are None are left out."""

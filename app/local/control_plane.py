@@ -21,10 +21,10 @@ def distrust(message: str) -> str | None:
     return message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
 
 
-def http_client(url: str, *, key: str, timeout: float) -> httpx.Client:
-    """Make a client of an API that asks it alone: it may be our own, here, of which no proxy knows."""
-    # A transport of its own has httpx leave out the proxies of the environment, as all other commands do.
-    transport = httpx.HTTPTransport(verify=not url.startswith("http://"))
+def http_client(url: str, *, key: str, timeout: float, proxy: str | None = None) -> httpx.Client:
+    """Make a client of an API, by this proxy or none: it may be our own, here, of which no proxy knows."""
+    # A transport of its own has httpx leave out the proxies of the environment.
+    transport = httpx.HTTPTransport(verify=not url.startswith("http://"), proxy=proxy)
     return httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=timeout, transport=transport)
 
 

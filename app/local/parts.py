@@ -9,6 +9,7 @@ from pathlib import Path
 
 import app
 from app.local.children import Part
+from config.proxies import directly_to
 
 ROOT = Path(app.__file__).parents[1]
 _CELERY = (sys.executable, "-m", "app.local.celery_command", "-A")
@@ -67,6 +68,7 @@ class Plan:
     def worker(self, number: int, *, key: str, locks: tuple[int, ...]) -> Part:
         """The GPU worker `number`, counted from 1. It gets as long to end as its own drain may take."""
         environment = self.environment(
+            **directly_to(self.url, os.environ),
             GPUYARD_SERVER_URL=self.url,
             GPUYARD_API_KEY=key,
             GPUYARD_WORKER_NAME=self.name_of(number),

@@ -20,6 +20,7 @@ from app.worker.runtimes import Runtimes
 from app.worker.sampler import Sampler
 from app.worker.spool import Spool
 from app.worker.state import StateDir
+from config.proxies import proxy_for
 from config.settings import WorkerSettings
 from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.factory import executor_factory
@@ -64,7 +65,8 @@ def open_parts(
     size = PromptSize(permits, clock, fixed=_fixed_prompts(settings))
     size.runtimes_changed(runtimes.known_slots)
     key = settings.api_key.get_secret_value()
-    plane = ControlPlane(settings.server_url, key, boot_id=state.boot_id, clock=time.monotonic)
+    proxy = proxy_for(settings.server_url)
+    plane = ControlPlane(settings.server_url, key, boot_id=state.boot_id, proxy=proxy, clock=time.monotonic)
     closing.callback(plane.close)
     spool = Spool(state.spool_path)
     spool.check()
