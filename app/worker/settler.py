@@ -172,8 +172,8 @@ class Settler(Loop):
             self._ring(answer.work)
 
     def _release(self) -> None:
-        """Release what leaves, what never began first (DESIGN 7 "Drain")."""
-        leaving = [s for s in self.shards() if s.failure is None and self._is_ready_to_leave(s)]
+        """Release what leaves, what never began first (DESIGN 7 "Drain"); not what has its end in the spool."""
+        leaving = [s for s in self.shards() if s.failure is None and not s.is_spooled and self._is_ready_to_leave(s)]
         for started in (False, True):
             leases = [shard.lease_id for shard in leaving if shard.is_started is started]
             reasons = {shard.reason for shard in leaving if shard.is_started is started}

@@ -87,3 +87,21 @@ def test_while_the_api_breaks_on_all_of_them_they_wait_and_nothing_fails(
     assert done.request_counts is not None
     assert (done.status, done.request_counts.completed) == ("completed", 8)
     assert sorted(runtime.started) == list(range(8)), "none ran twice"
+
+
+def test_a_worker_that_leaves_meanwhile_leaves_in_time_and_its_next_start_brings_them_home(
+    served: Served, sdk: OpenAI, start_worker: StartWorker, between: Gateway, runtime: SteeredExecutor, until: Until
+) -> None:
+    between.breaks = lambda route, _body: route in HAND_INS
+    first = start_worker("gpu-1", runtime, server_url=between.url, drain_seconds=0.5)
+    batch = submit(sdk, served, 8)
+    until(lambda: between.broke.total() > 20)
+    first.on_signal()
+    assert first.join(15)
+    assert first.exit_code == 0
+    between.breaks = lambda _route, _body: False
+    start_worker("gpu-1", runtime, server_url=between.url)
+    done = ended(sdk, served, batch.id)
+    assert done.request_counts is not None
+    assert (done.status, done.request_counts.completed) == ("completed", 8)
+    assert sorted(runtime.started) == list(range(8)), "none ran twice"
