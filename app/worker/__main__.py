@@ -18,6 +18,9 @@ with ends_at_once():
     from config.logging import configure
     from config.settings import WorkerSettings, load
 
+LOOK_SECONDS = 1.0
+"""A signal that comes in the moment in which the wait for the end begins is seen by Python when that wait is over."""
+
 
 def main() -> int:
     """Work until told to leave; gives the exit code."""
@@ -31,7 +34,8 @@ def main() -> int:
     handle_signals(agent.on_signal)
     spare_what_is_imported()
     agent.start()
-    agent.join()
+    while not agent.join(LOOK_SECONDS):
+        pass
     return agent.exit_code
 
 
