@@ -63,8 +63,8 @@ test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of
 test-million: $(VENV)/.dev $(ENGINE) ## a batch of 1,000,000 rows through the SDK, every line checked; prints time, memory, disk (4 GB)
 	$(BIN)/python -m benchmarks million
 
-test-races: $(VENV)/.dev ## a thousand races of threads on each database, and 300 orders of calls (an hour on two cores)
-	GPUYARD_TEST_RUNS=1000 GPUYARD_TEST_RACES=300 $(BIN)/python -m pytest tests/services/test_race_runs.py tests/services/test_races.py
+test-races: $(VENV)/.dev ## a thousand races of threads on each database, and 300 orders of calls (half an hour on two cores)
+	GPUYARD_TEST_RUNS=1000 GPUYARD_TEST_RACES=300 $(BIN)/python -m pytest -n 2 --dist load tests/services/test_race_runs.py tests/services/test_races.py
 
 test-fuzz: $(VENV)/.dev ## bad input at length: 300 calls a route, 20,000 input files
 	GPUYARD_TEST_EXAMPLES=300 GPUYARD_TEST_FILES=20000 $(BIN)/python -m pytest tests/api/test_bad_input.py \
