@@ -1,7 +1,7 @@
 """The agent inside a GPU worker: starts, stops and joins its loops, and is all that Celery's side sees of them.
 
-Start   state directory locked > runtimes looked at > spool sent > hello (phase booting) > loops (phase setup)
-        > nothing is lacking any more: gate open (phase ready)
+Start   state directory locked > runtimes looked at > page of metrics > spool sent > hello (phase booting)
+        > loops (phase setup) > nothing is lacking any more: gate open (phase ready)
 Stop    1. gate and door closed, shares wound down, cut, given up (app.worker.drain)
         2. probes, spool sender   3. bye   4. heartbeat, self-stop: last, for leases live until their end is answered
         5. runtimes, HTTP client, state directory   6. the process, by `on_exit`
@@ -85,6 +85,7 @@ class Agent:
         """
         try:
             self._own = open_parts(self._settings, self._executors, self._clock, self._parts)
+            self._page = metrics.show(self._settings, self._own, lambda: self.phase, self._parts)
             welcome = self._introduce()
         except (StateDirBusy, ExecutorUnavailable, ControlPlaneError, OSError) as error:
             log.error("worker.refused", why=plainly(error), code=getattr(error, "code", None))  # noqa: TRY400 - one line
@@ -110,7 +111,7 @@ class Agent:
             welcome = introduce(self._settings, self._transport, self._own, self._ended)
             self._build(welcome)
             stand_on_each_line(worker=welcome.name, worker_id=welcome.worker_id)
-            self._parts.callback(metrics.show(self._settings, self._own, self._shares, welcome, lambda: self.phase))
+            self._page.welcomed(welcome, self._shares)
             self._gate.resize(welcome.slots)
             self.enter(Phase.SETUP)
         except TryLater:

@@ -1,6 +1,7 @@
 """A GPU worker's page of metrics: what it is at the moment of a scrape, read without waiting for anything."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from prometheus_client.registry import Collector
 
@@ -17,37 +18,40 @@ from config.settings import WorkerSettings
 BREAKER_STATES = ("closed", "open", "down", "dead")
 
 
-def show(
-    settings: WorkerSettings, own: Opened, shares: Shares, welcome: Welcome, phase: Callable[[], Phase]
-) -> Callable[[], None]:
-    """Answer scrapes where the settings say, if they do; gives what ends it."""
-    if settings.metrics_port is None:
-        return lambda: None
-    own.counters.registry.register(WorkerCollector(own, shares, welcome, phase))
-    return open_port(own.counters.registry, settings.metrics_host, settings.metrics_port)
+def show(settings: WorkerSettings, own: Opened, phase: Callable[[], Phase], closing: ExitStack) -> "WorkerCollector":
+    """Answer scrapes where the settings say, if they do, until `closing` ends.
+
+    Before the hello, so that a worker that nobody answers can be looked at, too (BO-03).
+    """
+    found = WorkerCollector(own, phase)
+    if settings.metrics_port is not None:
+        own.counters.registry.register(found)
+        closing.callback(open_port(own.counters.registry, settings.metrics_host, settings.metrics_port))
+    return found
 
 
 class WorkerCollector(Collector):
     """What the registry of a worker asks at each scrape."""
 
-    def __init__(self, own: Opened, shares: Shares, welcome: Welcome, phase: Callable[[], Phase]) -> None:
+    def __init__(self, own: Opened, phase: Callable[[], Phase]) -> None:
         self._own = own
-        self._shares = shares
-        self._welcome = welcome
         self._phase = phase
+        self._known: tuple[Welcome, Shares] | None = None
+
+    def welcomed(self, welcome: Welcome, shares: Shares) -> None:
+        """Show who this is and what it holds, too: its hello was taken."""
+        self._known = welcome, shares
 
     def collect(self) -> Iterator[Family]:
         """Look."""
-        own, shares, held = self._own, self._shares.all(), self._shares.held
-        yield family(metrics.WORKER_INFO, {(self._welcome.name, self._welcome.pool, own_version()): 1})
+        own = self._own
+        if self._known is not None:
+            yield from _held(*self._known)
+            # Not before: a container's health is this figure, and nobody is well who was not welcomed.
+            yield figure(metrics.WORKER_SILENCE, own.plane.silent_seconds)
         yield family(metrics.WORKER_PHASE, {(self._phase().value,): 1})
         yield figure(metrics.WORKER_IN_FLIGHT, own.permits.in_use)
         yield figure(metrics.WORKER_LIMIT, own.permits.limit)
-        yield figure(metrics.WORKER_WAITING, sum(share.rows_waiting for share in shares))
-        yield figure(metrics.WORKER_BATCHES, len(shares))
-        yield figure(metrics.WORKER_LEASES, len(held))
-        yield figure(metrics.WORKER_LEASE_DOUBT, held.longest_unconfirmed())
-        yield figure(metrics.WORKER_SILENCE, own.plane.silent_seconds)
         yield figure(metrics.WORKER_SPOOLED, own.spool.count())
         yield figure(metrics.WORKER_SPOOL_ERROR, own.spool.error is not None)
         yield from _runtimes(own.runtimes.places)
@@ -69,6 +73,15 @@ class WorkerCollector(Collector):
         yield family(metrics.WORKER_GPU_USED, used)
         yield family(metrics.WORKER_GPU_TOTAL, total)
         yield family(metrics.WORKER_GPU_BUSY, busy)
+
+
+def _held(welcome: Welcome, all_shares: Shares) -> Iterator[Family]:
+    shares, held = all_shares.all(), all_shares.held
+    yield family(metrics.WORKER_INFO, {(welcome.name, welcome.pool, own_version()): 1})
+    yield figure(metrics.WORKER_WAITING, sum(share.rows_waiting for share in shares))
+    yield figure(metrics.WORKER_BATCHES, len(shares))
+    yield figure(metrics.WORKER_LEASES, len(held))
+    yield figure(metrics.WORKER_LEASE_DOUBT, held.longest_unconfirmed())
 
 
 def _runtimes(places: list[Place]) -> Iterator[Family]:

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from app.domain.metrics import METRICS, Source
 from app.domain.rows import Blame, Reply
 from app.worker.agent import Agent
-from tests.fakes.control_plane import Answer, FakeControlPlane, rows
+from tests.fakes.control_plane import Answer, FakeControlPlane, Hang, rows
 from tests.fakes.steered_executor import SteeredExecutor
 from tests.logged import LineOf, logged
 from tests.scraped import Scraped, scrape
@@ -99,6 +100,30 @@ def test_it_shows_a_control_plane_that_does_not_answer(
     until(page, lambda found: found.get("gpuyard_worker_unreachable_seconds") == 0)
     plane.next("heartbeat", *[Answer(503)] * 1000)
     until(page, lambda found: (found.get("gpuyard_worker_unreachable_seconds") or 0) > 0)
+
+
+def test_a_worker_that_nobody_welcomes_can_be_looked_at(
+    plane: FakeControlPlane, start_agent: StartAgent, port: int, page: httpx.Client
+) -> None:
+    """BO-03: before its hello is taken, for as long as that takes."""
+    plane.next("register", *[Answer(503)] * 4)
+    answered = threading.Event()
+    plane.next("register", Hang(answered))
+    starting = threading.Thread(target=start_agent, kwargs={"metrics_port": port}, daemon=True)
+    starting.start()
+    try:
+        plane.wait(lambda: len(plane.called("register")) == 5)
+        found = until(page, lambda found: found.get("gpuyard_worker_phase", phase="booting") == 1)
+        assert found.get("gpuyard_worker_runtime_state", state="closed") == 1
+        assert found.get("gpuyard_worker_spool_files") == 0
+        assert found.get("gpuyard_worker_unreachable_seconds") is None, "to a container's health check it is not well"
+        assert found.get("gpuyard_worker_leases") is None
+    finally:
+        answered.set()
+        starting.join(LONG)
+    until(page, lambda found: found.get("gpuyard_worker_phase", phase="ready") == 1)
+    found = scrape(page)
+    assert (found.get("gpuyard_worker_unreachable_seconds"), found.get("gpuyard_worker_leases")) == (0, 0)
 
 
 def test_its_page_holds_what_the_table_of_metrics_lists(start_agent: StartAgent, port: int, page: httpx.Client) -> None:
