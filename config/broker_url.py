@@ -20,8 +20,11 @@ _IN_QUERY = re.compile(r"([?&](?:ssl)?password=)[^&;]*")
 def for_celery(url: str) -> str:
     """The URL as Celery wants it.
 
-    Raises ValueError for an unknown scheme and for TLS that would not check the broker's certificate.
+    Raises ValueError for an unknown scheme, for what cannot be read as a URL, and for TLS that would not check the
+    broker's certificate; no message holds a part of the URL, which may be one of a password.
     """
+    for each in _NEXT_URL.split(url):
+        _check_form(each)
     if url.startswith("unix://"):
         url = "redis+socket://" + url.removeprefix("unix://").replace("?db=", "?virtual_host=").replace(
             "&db=", "&virtual_host="
@@ -32,6 +35,20 @@ def for_celery(url: str) -> str:
     if parts.scheme == "rediss":
         return _checked(url)
     return url
+
+
+def _check_form(url: str) -> None:
+    """Raise ValueError for one whose password ends it too early, or whose port is none."""
+    try:
+        parts = urlsplit(url)
+        reads = parts.port != 0 and ("@" in parts.netloc or "@" not in parts.path + parts.fragment)
+    except ValueError:
+        reads = False
+    if not reads:
+        raise ValueError(
+            "it cannot be read: what is neither a letter nor a digit in its password has to be percent-encoded "
+            "(%2F for /), and its port is a number from 1 to 65535"
+        )
 
 
 def _checked(url: str) -> str:

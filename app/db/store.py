@@ -169,8 +169,13 @@ def _engine(url: str, pool_size: int) -> Engine:
         backend = parsed.get_backend_name()
         if backend == "sqlite" and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-    except (ArgumentError, ValueError) as error:
+    except ArgumentError as error:
         raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL is no URL of a database: {error}") from None
+    except ValueError:  # it names what stands where the port is expected, and that may be of a password
+        raise DatabaseUnavailable(
+            "GPUYARD_DATABASE_URL cannot be read: what is neither a letter nor a digit in its password has to be "
+            "percent-encoded (%2F for /), and its port is a number"
+        ) from None
     except OSError as error:
         raise DatabaseUnavailable(f"there is no folder for the database: {plainly(error)}") from None
     if backend == "sqlite":

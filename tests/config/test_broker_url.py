@@ -49,6 +49,26 @@ def test_a_file_of_certificates_that_is_not_there_is_named(tmp_path: Path) -> No
         load(CelerySettings, cli={"broker_url": f"{url}/no.pem"})
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3cr/et@broker:6379/0",
+        "redis://:s3cr#et@broker:6379/0",
+        "redis://:s3cr?et@broker:6379/0",
+        "redis://:12/s3cret@broker:6379/0",
+        "redis://:s3cret@broker:99999/0",
+        "redis://:s3cret@broker:0/0",
+        "redis://:s3cret@[broker/0",
+        "sentinel://:s3cret@one:26379;sentinel://:s3c/ret@two:26379",
+    ],
+)
+def test_one_that_cannot_be_read_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(SettingsError, match="has to be percent-encoded") as caught:
+        load(CelerySettings, cli={"broker_url": url})
+    assert "s3c" not in str(caught.value)
+    assert for_celery("redis://:s3%2Fcr%23et@broker:6379/0") == "redis://:s3%2Fcr%23et@broker:6379/0"
+
+
 def test_another_kind_of_broker_is_refused() -> None:
     with pytest.raises(ValueError, match="redis://"):
         for_celery("amqp://broker")

@@ -59,6 +59,13 @@ def test_a_full_disk_is_a_database_that_is_away(sqlite: Store) -> None:
         sqlite.run(fill)
 
 
+@pytest.mark.parametrize("place", ["u:p@w:s3cret/y@db/x", "u:pw@db:s3cret/x"])
+def test_a_url_that_cannot_be_read_is_told_without_its_password(place: str) -> None:
+    with pytest.raises(DatabaseUnavailable, match="percent-encoded") as caught:
+        Store(f"postgresql+psycopg://{place}")
+    assert "s3c" not in str(caught.value)
+
+
 def test_a_file_that_cannot_be_opened_is_a_database_that_is_away(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/gone/x.db")
     (tmp_path / "gone").rmdir()
