@@ -1,6 +1,10 @@
-"""The one file of a batch that has ended: a line a row, in input order, out of its two files alone (B-11, R-22)."""
+"""The one file of a batch that has ended: a line a row, in input order, out of its two files alone (B-11, R-22).
+
+And what there is of it while the batch runs.
+"""
 
 import json
+from functools import partial
 
 import pytest
 from sqlmodel import select
@@ -11,6 +15,7 @@ from app.domain.errors import NotFound
 from app.services import results
 from app.services.context import Yard
 from app.sweeps import retention
+from tests.interleaving import doing, held
 from tests.yards import USER, Controller, batch, cancel, later, machine, validated
 
 DAY = 86_400
@@ -76,3 +81,21 @@ def test_a_content_that_is_gone_is_told_before_the_first_line(yard: Yard) -> Non
     yard.blobs.delete(key)
     with pytest.raises(BlobMissing):
         results.read(yard, USER, batch_id)
+
+
+def test_who_reads_a_running_batch_skips_no_row_that_is_committed_late(yard: Yard) -> None:
+    """The rows of a hand-in that is under way have lower numbers than those of one that was quicker (PROTOCOL 9)."""
+    batch_id = validated(yard, rows=8)
+    one, two = machine(yard, "one"), machine(yard, "two")
+    (mine,), (yours,) = one.claim().grants, two.claim().grants
+    hand_in = partial(one.hand_in, batch_id, {mine.lease_id: [0]})
+    with held(yard.store, hand_in, at_commit_after="INSERT INTO segment") as late:
+        quick = doing(partial(two.hand_in, batch_id, {yours.lease_id: [4]}))
+        if yard.store.dialect == "postgresql":
+            assert quick.result().parts == {yours.lease_id: "stored"}
+        first = results.read(yard, USER, batch_id)
+        lines = list(first.lines)
+    assert late.result().parts == {mine.lease_id: "stored"}
+    assert quick.result().parts == {yours.lease_id: "stored"}
+    lines += results.read(yard, USER, batch_id, after=first.next_after).lines
+    assert sorted(json.loads(line)["custom_id"] for line in lines) == ["row-0", "row-4"]
