@@ -155,6 +155,9 @@ def test_a_lease_of_another_batch_or_worker_is_stale_and_tells_nothing(yard: Yar
     assert one.hand_in(first, {other: [0]}, seq=1).parts == {other: "stale"}
     assert two.hand_in(first, {mine: [0]}, seq=1).parts == {mine: "stale"}
     assert lease(yard, other).batch_id == second
+    held = lease(yard, mine)
+    assert two.fail(mine).leases == two.release(mine).leases == two.beat(mine).leases == {mine: "stale"}
+    assert lease(yard, mine) == held
     stranger = Machine(yard, "three", caller=Caller("org_2", None, "stranger", frozenset({"worker"})), id=one.id)
     with pytest.raises(Exception, match="no worker"):
         stranger.hand_in(first, {mine: [1]})

@@ -9,6 +9,7 @@ from sqlalchemy import event
 
 from app.domain.errors import Refusal
 from app.domain.workers import Phase
+from app.schemas.segments import Progress
 from app.schemas.workers import Heartbeat, HeartbeatAnswer, Hello
 from app.services import commands, heartbeats, workers
 from app.services.context import Caller, Yard
@@ -124,6 +125,8 @@ def test_a_superseded_boot_changes_nothing(yard: Yard) -> None:
     assert refusal(lambda: old.beat(mine)) == "superseded"
     assert refusal(old.claim) == "superseded"
     assert refusal(old.bye) == "superseded"
+    told = Progress(worker_id=old.id, batch_id=batch_id, completed=1, failed=0)
+    assert refusal(lambda: workers.progress(yard, old.caller, told, boot_id=old.boot_id)) == "superseded"
     assert old.hand_in(batch_id, {mine: [0]}).parts == {mine: "stored"}  # authorised by the lease, no sign of life
     assert (lease(yard, mine).expires_at, worker(yard, old.id)) == (before[0].expires_at, before[1])
 
