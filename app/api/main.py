@@ -36,6 +36,7 @@ from app.api.request_ids import RequestIds
 from app.api.streams import Streams
 from app.api.timing import Timed
 from app.db import schema
+from app.db.store import DatabaseUnavailable
 from app.schemas.errors import ErrorEnvelope
 from app.schemas.pools import NewPool
 from app.services import beginnings
@@ -168,6 +169,8 @@ async def _note_used_tokens_now(app: FastAPI) -> None:
     try:
         if used:
             await run_in_threadpool(tokens_service.note_used, app.state.yard, used)
+    except DatabaseUnavailable as error:
+        _log.warning("tokens' last use was not stored: %s", error)
     except Exception:  # noqa: BLE001 - this loop lives as long as the process
         # Nothing depends on it, and the next minute's calls note it again.
         _log.exception("tokens' last use was not stored")

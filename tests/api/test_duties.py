@@ -1,14 +1,18 @@
 """What an API process does beside answering survives what goes wrong with it."""
 
+import asyncio
 import logging
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
+from app.api import main
 from app.api.duties import Duties
 from app.db.presence import the_tick
 from app.db.store import Store
@@ -57,3 +61,15 @@ def test_it_says_that_it_hears_as_often_as_those_beat_who_beat_most_often(
     finally:
         own.stop()
     assert events(yard, "api") == []
+
+
+def test_keys_that_were_used_while_the_database_is_away_are_a_line_and_no_trace(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = FastAPI()
+    app.state.yard = replace(new_yard(store, tmp_path / "blobs"), store=Store(f"sqlite:///{tmp_path}"))
+    app.state.used_tokens = {"tok_1"}
+    asyncio.run(main._note_used_tokens_now(app))
+    (said,) = caplog.records
+    assert "last use was not stored: the database does not answer" in said.getMessage()
+    assert said.exc_info is None
