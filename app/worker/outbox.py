@@ -8,6 +8,7 @@
 | refused as a whole | it is cut up; a shard with a row that is not taken has failed |
 """
 
+import math
 import threading
 import time
 from collections import deque
@@ -40,12 +41,22 @@ log = structlog.get_logger("gpuyard.worker")
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """A hand-in with its file. `bugs`: how often running it was answered 500; `since`: when that began."""
+    """A hand-in with its file. `bugs`: how often running it was answered 500.
+
+    `since`: when that began, with it or with the one that it is a piece of.
+    """
 
     hand_in: HandIn
     file: Spooled | None
     bugs: int = 0
-    since: float = 0.0
+    since: float = math.inf
+
+    def failed(self, error: TryLater) -> None:
+        """Note what a try came to."""
+        if error.status == BUG:
+            self.bugs, self.since = self.bugs + 1, min(self.since, time.monotonic())
+        else:
+            self.bugs, self.since = 0, math.inf
 
 
 class Outbox:
@@ -80,7 +91,7 @@ class Outbox:
         """Whether more was finished than the last hand-in took."""
         self._max_bytes = handin.MAX_BYTES
         self._waiting: deque[_Sent] = deque()
-        self._doubtful: list[_Sent] = []
+        self._doubtful: deque[_Sent] = deque()
 
     @property
     def gives_up(self) -> bool:
@@ -157,8 +168,7 @@ class Outbox:
         except TryLater as error:
             ours = {shard.lease_id for shard in self._shards() if shard.fate is not Fate.GONE}
             if not self.gives_up and ours & built.leases:
-                sent.bugs = sent.bugs + 1 if error.status == BUG else 0
-                sent.since = sent.since if sent.bugs > 1 else time.monotonic()
+                sent.failed(error)
                 return error
             if sent.file is not None:
                 self._kit.spool.orphan(sent.file)
@@ -203,7 +213,7 @@ class Outbox:
             return False
         pieces = cut_up(built, lambda lease_id: shards[lease_id].next_seq())
         for place, piece in enumerate(pieces, 1):  # behind this one, and before what was finished later
-            self._waiting.insert(place, _Sent(piece, self._spooled(piece)))
+            self._waiting.insert(place, _Sent(piece, self._spooled(piece), since=sent.since))
         if pieces:
             self._forget(sent)
         return bool(pieces)
@@ -224,16 +234,22 @@ class Outbox:
             self._doubtful.append(sent)
 
     def _look_again(self) -> None:
-        """Send what the API breaks on once more. It is its own fault if another was stored since that began."""
-        for sent in list(self._doubtful):
+        """Send what the API breaks on once more: one a turn, as long as it breaks on all, and another one each time."""
+        while self._doubtful:
+            sent = self._doubtful[0]
             error = self._try(sent, 0.0)
-            if error is not None and not sent.bugs:
-                return  # nobody answers at all, for now
-            if error is None or (self._kit.counters.stored_at > sent.since and self._is_settled_without(sent, error)):
-                self._doubtful.remove(sent)
+            if error is not None and not self._is_settled_without(sent, error):
+                self._doubtful.rotate(-1)
+                return
+            self._doubtful.popleft()
 
     def _is_settled_without(self, sent: _Sent, error: TryLater) -> bool:
-        """Hand the row in as a failed one; its shard has failed if the API breaks on that, too. False: nobody there."""
+        """Hand the row in as a failed one; its shard has failed if the API breaks on that, too.
+
+        False: nothing shows yet that it breaks on this one alone, for no other was stored since; or nobody is there.
+        """
+        if self._kit.counters.stored_at <= sent.since:
+            return False
         instead = without_answer(sent.hand_in, f"{error} (request {error.request_id})")
         again = error if instead is None else self._try(_Sent(instead, sent.file), 0.0)
         if again is not None and again.status != BUG:

@@ -8,10 +8,13 @@ from openai import OpenAI
 
 from app.domain.rowsets import RowSet
 from app.schemas.segments import HandInHeader
-from app.worker import outbox
+from app.worker import live_counts, outbox
+from tests.fakes.control_plane import FakeControlPlane, rows
 from tests.fakes.gateway import Gateway, gateway
+from tests.fakes.plane_answers import Answer
 from tests.fakes.steered_executor import OK, SteeredExecutor
 from tests.served import Served
+from tests.worker.conftest import StartAgent
 from tests.working import StartWorker, content, ended, sdk, served, start_worker, submit
 
 __all__ = ["sdk", "served", "start_worker"]
@@ -25,11 +28,14 @@ def rows_in(body: bytes) -> set[int]:
     return {row for part in header.parts for row in RowSet.parse(part.rows)}
 
 
-@pytest.fixture
-def between(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "TRY_SECONDS", 0.1)
     monkeypatch.setattr(outbox, "MOST_BUGS", 2)
 
+
+@pytest.fixture
+def between(served: Served) -> Iterator[Gateway]:
     with gateway(served.url) as found:
         yield found
 
@@ -80,7 +86,7 @@ def test_while_the_api_breaks_on_all_of_them_they_wait_and_nothing_fails(
     between.breaks = lambda route, _body: route in HAND_INS
     start_worker("gpu-1", runtime, server_url=between.url)
     batch = submit(sdk, served, 8)
-    until(lambda: between.broke.total() > 80)  # all rows wait alone by now, and are tried in turn
+    until(lambda: between.broke.total() > 50)  # all rows wait alone by now, and are tried in turn
     assert not between.arrived["report-failure"] + between.arrived["release"]
     between.breaks = lambda _route, _body: False
     done = ended(sdk, served, batch.id)
@@ -105,3 +111,43 @@ def test_a_worker_that_leaves_meanwhile_leaves_in_time_and_its_next_start_brings
     assert done.request_counts is not None
     assert (done.status, done.request_counts.completed) == ("completed", 8)
     assert sorted(runtime.started) == list(range(8)), "none ran twice"
+
+
+def alone_in(plane: FakeControlPlane) -> set[int]:
+    """Tell which rows were sent by themselves."""
+    sent = [rows_in(call.raw) for call in plane.called("results")]
+    return {row for found in sent if len(found) == 1 for row in found}
+
+
+def test_a_row_that_is_the_last_of_its_hand_in_is_told_by_those_beside_it(
+    plane: FakeControlPlane, start_agent: StartAgent, runtime: SteeredExecutor
+) -> None:
+    """Nothing else comes after it on a worker that has this batch alone."""
+    plane.segment_seconds = 30.0
+    plane.give_batch(list(rows(4)))
+    runtime.answers[3] = lambda: replace(OK, body=b'{"text":"poison"}')
+    plane.refuses = lambda call: Answer(500) if b"poison" in call.raw else None
+    start_agent(max_concurrent_prompts=8)
+    plane.wait(lambda: plane.states() == {1: "reported"})
+    assert {row for row, line in plane.stored.items() if b"INTERNAL_ERROR" in line} == {3}
+
+
+def test_an_api_that_breaks_on_all_of_them_is_asked_once_a_turn(
+    plane: FakeControlPlane,
+    start_agent: StartAgent,
+    runtime: SteeredExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_counts, "PROGRESS_SECONDS", 0.0)  # told once a turn
+    plane.give_batch(list(rows(8)), shard_rows=8)
+    plane.refuses = lambda call: Answer(500) if call.route == "results" else None
+    start_agent(max_concurrent_prompts=8)
+    plane.wait(lambda: alone_in(plane) == set(range(8)))
+    before, turns = len(plane.calls), len(plane.called("progress"))
+    plane.wait(lambda: len(plane.called("progress")) > turns + 5)
+    routes = [call.route for call in plane.calls[before:]]
+    last_turns = routes[routes.index("progress") + 1 :]
+    assert 0 < last_turns.count("results") <= last_turns.count("progress") + 1
+    plane.refuses = lambda _call: None
+    plane.wait(lambda: plane.states() == {1: "reported"})
+    assert set(plane.stored) == set(range(8))
