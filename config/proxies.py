@@ -4,6 +4,7 @@ For the API alone. This machine's own loopback, runtimes and the broker are reac
 """
 
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from config.broker_url import is_loopback
@@ -19,9 +20,11 @@ def proxy_for(url: str) -> str | None:
 
     parts = urlsplit(url)
     host = parts.hostname or ""
+    named = getproxies()
     if is_loopback(host) or not {".", ":"} & set(host) or proxy_bypass(_place(url)):
         return None
-    named = getproxies()
+    if any(_covers(part.strip().lower(), host) for part in named.get("no", "").split(",")):
+        return None
     found = named.get(parts.scheme) or named.get("all")
     if not found:
         return None
@@ -38,6 +41,19 @@ def directly_to(url: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Give the variable that has a process in `environment` call the API at `url` without a proxy."""
     named = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
     return {"no_proxy": named if named.strip() == "*" else ",".join(part for part in (named, _place(url)) if part)}
+
+
+def _covers(part: str, host: str) -> bool:
+    """Tell whether a part of NO_PROXY names a host in a way that other programs know and urllib does not.
+
+    As in `*.example.org`, `10.0.0.0/8`, `fd00::5`. No name is looked up.
+    """
+    if part.startswith("*"):
+        return host.endswith(part[1:])
+    try:
+        return ip_address(host) in ip_network(part.strip("[]"), strict=False)
+    except ValueError:
+        return False
 
 
 def _place(url: str) -> str:

@@ -1,7 +1,7 @@
 """What a call of the control plane ends with when it is not an answer, split by what the caller does about it.
 
 ControlPlaneError
-├── TryLater         no answer, 3xx, 408, 429, 5xx     the same call again, later
+├── TryLater         no answer, 3xx, 407-8, 429, 5xx   the same call again, later
 ├── Refused          400, 404, 413, ...                mend the call or give it up; never sent again as it is
 │   └── LeaseLost    403 not_assigned, any other 409   drop the one job it is about, go on
 └── Dismissed        401, 403 for access, 412, 426     stop every job, keep the spool, exit 1 with the reason
@@ -21,7 +21,8 @@ _DISMISSING = frozenset({401, 403, 412, 426})
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
-_PASSING = frozenset({408, 425, 429})
+_PASSING = frozenset({407, 408, 425, 429})
+"""407 is the word of a proxy that wants another password, on the way to an API at an http:// URL."""
 PROXY_ALONE = frozenset({502, 503, 504})
 """What a proxy says when nobody answers behind it. A 503 of the API itself has a code."""
 _SERVER_ERROR = 500

@@ -32,6 +32,7 @@ from app.client.errors import (
         (404, None, Refused),
         (404, "no_worker", NotKnown),
         (413, None, Refused),
+        (407, None, TryLater),
         (408, None, TryLater),
         (429, None, TryLater),
         (500, None, TryLater),
