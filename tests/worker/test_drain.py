@@ -216,6 +216,7 @@ def test_a_control_plane_that_is_away_keeps_nobody_and_loses_nothing(
     assert agent.exit_code == 0
     assert plane.stored == {}
     assert len(list((tmp_path / "state" / "spool").iterdir())) >= 1
+    assert plane.called("bye")[0].body["spooled"] == [1], "what is sent at the next start ends at its own time"
     plane._script.clear()
     calls = len(plane.calls)
     start_agent()
