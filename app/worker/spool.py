@@ -25,6 +25,8 @@ LEAST_ROOM = 64 * 1024
 """A disk with less than this is full, however little the next hand-in needs."""
 OLD_SECONDS = 24 * 3600.0
 """A lease that nobody renews has ended hours before."""
+MOST_BROKEN = 3
+"""So many in a row are answered 500 before the rest are left for the next time: it may be so of all of them."""
 PROBE = "probe"
 log = structlog.get_logger("gpuyard.worker")
 
@@ -140,11 +142,13 @@ class Spool:
 
         What is refused, makes no sense, or is of a worker that nobody knows any more, is thrown away: it would stand
         before everything else for ever. What the disk does not give is left for the next process. What the API breaks
-        on (500) lets all others go first, and is thrown away when it is so old that its lease has long ended.
+        on (500) lets all others go first, `MOST_BROKEN` in a row leave the rest for the next call, and one is thrown
+        away when it is so old that its lease has long ended.
 
         They are sent without a boot id: they count by their lease alone, also when this process has not said hello.
         """
         broken: TryLater | None = None
+        in_a_row = 0
         with self._sending:
             for item in self._to_send():
                 try:
@@ -153,7 +157,10 @@ class Spool:
                     if error.status != BUG:
                         raise
                     if not _is_old(item):
-                        broken = error
+                        broken, in_a_row = error, in_a_row + 1
+                        self._put_last(item)
+                        if in_a_row == MOST_BROKEN:
+                            break
                         continue
                     log.warning("spool.refused", file=item.path.name, why=str(error))
                     self.remove(item)
@@ -164,10 +171,16 @@ class Spool:
                     log.error("spool.unreadable", file=item.path.name, why=_words(error))  # noqa: TRY400 - one line
                 else:
                     self.remove(item)
+                    in_a_row = 0
                 with self._lock:
                     self._orphans.remove(item)
         if broken is not None:
             raise broken
+
+    def _put_last(self, item: Spooled) -> None:
+        with self._lock:
+            self._orphans.remove(item)
+            self._orphans.append(item)
 
     def _to_send(self) -> Iterator[Spooled]:
         """Give each orphan once, those too that come meanwhile."""

@@ -12,7 +12,7 @@ from app.client.control_plane import BOOT_ID_HEADER, ControlPlane
 from app.client.errors import Dismissed, TryLater
 from app.schemas.claims import FailureReport
 from app.schemas.segments import End, HandInHeader
-from app.worker.spool import Spool, SpoolKind
+from app.worker.spool import MOST_BROKEN, Spool, SpoolKind
 from app.worker.spool_sender import RETRY_SECONDS, SpoolSender
 from tests.fakes.control_plane import Answer, FakeControlPlane, Lease, Lose, refusal
 
@@ -106,6 +106,23 @@ def test_what_the_api_breaks_on_lets_the_others_go_first_and_is_kept_for_a_day(
     spool.send_orphans(client, deadline_seconds=0)
     assert not spool.has_orphans
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_api_that_breaks_on_all_of_them_is_asked_a_few_times_and_about_others_the_next_time(
+    tmp_path: Path, plane: FakeControlPlane, client: ControlPlane
+) -> None:
+    """An hour without an answer leaves hundreds, and each is a trace in the API's log."""
+    for _ in range(2 * MOST_BROKEN):
+        Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(1))
+    Spool(tmp_path).write(SpoolKind.HAND_IN, hand_in(2))
+    plane.refuses = lambda call: Answer(500) if b'"lease_id":1' in call.raw else None
+    spool = Spool(tmp_path)
+    for sent in (MOST_BROKEN, 2 * MOST_BROKEN, 3 * MOST_BROKEN + 1):
+        with pytest.raises(TryLater):
+            spool.send_orphans(client, deadline_seconds=0)
+        assert len(plane.called("results")) == sent
+    assert plane.states()[2] == "reported"
+    assert spool.count() == 2 * MOST_BROKEN
 
 
 def test_a_torn_write_of_a_dead_process_is_no_report(tmp_path: Path) -> None:
