@@ -165,7 +165,8 @@ def _crew(session: Session, yard: Yard, now: datetime, name: str) -> _Crew:
     present = workers_sql.of_pool(session, name)
     held = workers_sql.held_batches(session, [worker.id for worker in present])
     views = [
-        worker_view(worker, now=now, timing=yard.timing, held_batches=held.get(worker.id, 0)) for worker in present
+        worker_view(worker, now=now, timing=yard.timing, held_batches=held.get(worker.id, 0), overlap=0)
+        for worker in present
     ]
     return _Crew(views, pool_rules(pool))
 

@@ -36,10 +36,12 @@ def told(worker: Worker, service: Timing) -> Timing:
     return rungs(service, worker.timing)
 
 
-def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: int) -> WorkerView:
+def worker_view(
+    worker: Worker, *, now: datetime, timing: Timing, held_batches: int, overlap: int = OVERLAP
+) -> WorkerView:
     """Give what eligibility asks of a worker. `held_batches` counts distinct batches it holds leases of.
 
-    `timing` is the service's; what the worker was told wins.
+    `timing` is the service's; what the worker was told wins. `overlap` is 0 where a person is told who is free.
     """
     sample = HostSample.model_validate(worker.sample or {})
     load = sample.load1 / sample.cpus if sample.load1 is not None and sample.cpus else None
@@ -48,7 +50,7 @@ def worker_view(worker: Worker, *, now: datetime, timing: Timing, held_batches: 
         state=WorkerState(worker.state) if worker.drain_requested_at is None else WorkerState.DRAINING,
         phase=Phase(worker.phase) if worker.phase else None,
         unreachable=told(worker, timing).unreachable(now - worker.last_seen_at),
-        free_slots=worker.slots + OVERLAP - held_batches if worker.slots else 0,
+        free_slots=worker.slots + overlap - held_batches if worker.slots else 0,
         load_per_cpu=load,
         memory_gb=memory,
         runtimes=servings(worker),

@@ -98,7 +98,7 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         memory_available=sample.memory_available,
         memory_total=sample.memory_total,
         disk_free=sample.disk_free,
-        no_lease=no.value if no is not None else worker.no_lease,
+        no_lease=no.value if no is not None else _last_answer(worker, held),
         gpus=sample.gpus,
         driver=sample.driver,
         gpu_error=sample.gpu_error,
@@ -107,6 +107,11 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         tags=worker.tags,
         versions=worker.versions,
     )
+
+
+def _last_answer(worker: Worker, held: int) -> str | None:
+    """Give what its last claim was told. Who is full claims no more, so `nothing` may be long untrue of it."""
+    return No.SLOTS.value if worker.no_lease == No.NOTHING and held >= worker.slots else worker.no_lease
 
 
 def _free(worker: Worker, held: int, view: WorkerView, no: No | None) -> int:

@@ -154,7 +154,7 @@ def test_a_batch_says_why_it_waits_until_a_worker_is_on_it(served: Served) -> No
         assert http.get("/v1/workers/gpu1").json()["slots"]["batches"] == {"total": 1, "free": 0}
     second = create(served)
     do_control_work(served)
-    assert ours(served, second)["waiting_reason"] is not None
+    assert ours(served, second)["waiting_reason"] == "1 earlier batch of pool gpu first"
     for grant in grants:
         hands.finish(granted, grant, path, lambda _row: ANSWER)
     hands.close()

@@ -38,7 +38,7 @@ def test_a_busy_worker_leaves_the_next_message_in_the_queue(shared_yard: Yard, s
     until(lambda: shared_yard.redis.llen(single) == 1, "the message lies in the queue")
     assert running.now().status == "in_progress"
     assert waiting.inner()["workers"] == 0
-    assert waiting.inner()["waiting_reason"]
+    assert waiting.inner()["waiting_reason"] == f"1 earlier batch of pool {single} first"
 
     waiting.ended()
     running.ended()

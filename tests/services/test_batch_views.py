@@ -5,9 +5,9 @@ from typing import Any
 from sqlalchemy import event
 
 from app.schemas.workers import RuntimeInfo
-from app.services import batches
+from app.services import batches, worker_views
 from app.services.context import Yard
-from tests.yards import CHAT, USER, later, machine, validated
+from tests.yards import CHAT, USER, later, lease, machine, validated
 
 
 def test_the_workers_of_a_pool_are_read_once_for_all_of_its_waiting_batches(yard: Yard) -> None:
@@ -65,3 +65,16 @@ def test_why_rows_failed_with_their_shard_counts_the_rows_that_it_ended_and_no_o
         if 4 in again:
             one.finish(batch_id, again[4])
     assert errors() == [("INTERNAL_ERROR", 3)]
+
+
+def test_who_runs_all_that_it_has_slots_for_is_free_for_no_other_batch_though_it_may_claim_the_next(yard: Yard) -> None:
+    running = validated(yard, rows=2)
+    one = machine(yard, "one")
+    one.claim()
+    one.claim(running=running)  # nothing more of it, and nothing else so far
+    following = validated(yard, rows=1)
+    assert batches.retrieve(yard, USER, following).gpuyard.waiting_reason == "1 earlier batch of pool gpu first"
+    shown = worker_views.show(yard, USER, "one")
+    assert (shown.slots["batches"].free, shown.no_lease) == (0, "slots")
+    (grant,) = one.claim().grants
+    assert lease(yard, grant.lease_id).batch_id == following
