@@ -8,7 +8,7 @@ from app.cli.errors import CliError, ExitCode
 from app.cli.printing import clean
 from app.client.errors import PROXY_ALONE, REDIRECTS, ControlPlaneError, TryLater
 from app.client.public import PublicApi
-from app.local.control_plane import distrust
+from app.local.control_plane import distrust, not_trusted
 from config.logging import configure
 from config.proxies import proxy_for
 from config.settings import ClientSettings, load_with_origins
@@ -70,10 +70,7 @@ def no_api_behind(url: str, status: int | None) -> str:
 def explain(error: ControlPlaneError, address: Address) -> str:
     """Say what a call ended with, and what to do about it."""
     if error.status is None and (why := distrust(error.message)):
-        return (
-            f"the certificate of {address.url} is not trusted here: {why}. Where an authority of your own signed it, "
-            "set SSL_CERT_FILE to the file of that authority"
-        )
+        return not_trusted(address.url, why)
     if error.status is None:
         return (
             f"{address.url} does not answer ({error.message.removeprefix('no answer: ')}): is it running there? "

@@ -21,6 +21,14 @@ def distrust(message: str) -> str | None:
     return message.rpartition("certificate verify failed: ")[2].partition(" (_ssl")[0].rstrip(".")
 
 
+def not_trusted(url: str, why: str) -> str:
+    """Say that the certificate at `url` is not trusted here, and what it takes; `why` is OpenSSL's reason."""
+    return (
+        f"the certificate of {url} is not trusted here: {why}. It has to name that address, and where an authority "
+        "of your own signed it, SSL_CERT_FILE the file of that authority"
+    )
+
+
 def http_client(url: str, *, key: str, timeout: float, proxy: str | None = None) -> httpx.Client:
     """Make a client of an API, by this proxy or none: it may be our own, here, of which no proxy knows."""
     # A transport of its own has httpx leave out the proxies of the environment.

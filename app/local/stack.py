@@ -16,7 +16,7 @@ import httpx
 from app.local import private_files
 from app.local.broker import LocalBroker, listening
 from app.local.children import Child, Part
-from app.local.control_plane import CertificateRefused, ControlPlane, KeyRefused
+from app.local.control_plane import CertificateRefused, ControlPlane, KeyRefused, not_trusted
 from app.local.errors import BrokerError, StackError
 from app.local.guard import Guard
 from app.local.keys import Keys
@@ -128,10 +128,7 @@ class Stack:
                 "admin key of this database, or use a data folder of its own"
             ) from None
         except CertificateRefused as error:
-            raise StackError(
-                f"the certificate of {self.plan.url} is not trusted here: {error}. It has to name that address, and "
-                "where an authority of your own signed it, SSL_CERT_FILE the file of that authority"
-            ) from error
+            raise StackError(not_trusted(self.plan.url, str(error))) from error
         except httpx.HTTPError as error:
             raise StackError(f"the API refuses to make a worker key: {error}") from error
         finally:

@@ -12,6 +12,7 @@ import pytest
 
 from app.local.control_plane import CertificateRefused, ControlPlane
 from tests.authority import Authority, has_openssl, make_authority
+from tests.commands import Commands
 from tests.fakes.public_api import FakePublicApi, Says
 
 pytestmark = pytest.mark.skipif(not has_openssl(), reason="there is no openssl to make certificates with")
@@ -67,6 +68,16 @@ def test_an_address_that_is_not_in_the_certificate_is_named_as_the_reason(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
 
     assert "certificate is not valid for '127.0.0.1'" in refused(f"https://127.0.0.1:{port}")
+
+
+def test_a_command_that_trusts_the_authority_is_not_only_told_to_do_so(port: int, tmp_path: Path) -> None:
+    url = f"https://127.0.0.1:{port}"
+    settings = {"GPUYARD_SERVER_URL": url, "GPUYARD_API_KEY": "gk-any", "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+    done = Commands(tmp_path, settings).run("pool", "list")
+
+    assert done.code == 1
+    assert "certificate is not valid for '127.0.0.1'. It has to name that address" in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_proxy_of_the_environment_is_not_asked_for_the_api_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
