@@ -15,7 +15,7 @@ from tests.fakes.gateway import Gateway, gateway
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
 ROWS = PROMPTS
-"""All of them are in flight at once and go home in one hand-in."""
+"""All of them are in flight at once; on a quiet machine they go home in one hand-in."""
 HAND_INS = ("results", "upload-results")
 FOR_LONG = "600"
 """Toleration: a restart on a busy machine must come before it."""
@@ -126,10 +126,11 @@ def test_killed_when_its_hand_in_is_written(victim: Victim, between: Gateway) ->
     between.hold(*HAND_INS)
     batch = victim.submit()
     until(lambda: sum(between.arrived[route] for route in HAND_INS), "it wants to hand in")
-    assert victim.spool != []
+    spooled = victim.spooled_rows()
+    assert spooled > 0
     victim.dies_and_comes_back()
     victim.ended(batch)
-    assert victim.asked() == ROWS
+    assert victim.asked() <= 2 * ROWS - spooled
 
 
 def test_killed_when_its_hand_in_is_sent(victim: Victim, between: Gateway) -> None:
@@ -137,10 +138,11 @@ def test_killed_when_its_hand_in_is_sent(victim: Victim, between: Gateway) -> No
     between.hold(*HAND_INS, after_the_answer=True)
     batch = victim.submit()
     until(lambda: sum(between.answered[route] for route in HAND_INS), "the API has taken the hand-in")
-    assert victim.spool != []
+    spooled = victim.spooled_rows()
+    assert spooled > 0
     victim.dies_and_comes_back()
     victim.ended(batch)
-    assert victim.asked() == ROWS
+    assert victim.asked() <= 2 * ROWS - spooled
 
 
 def test_killed_when_its_hand_in_is_answered(victim: Victim, yard: Yard) -> None:
