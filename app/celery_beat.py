@@ -19,12 +19,29 @@ class TerseScheduler(Scheduler):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._complained_at = float("-inf")
+        self._is_over = False
+
+    def close(self) -> None:
+        """Say that beat ends; Celery calls this in the handler of the signal, maybe in the middle of a send.
+
+        Celery's own closes the connection there, so that the send fails, its error takes the place of SystemExit, and
+        beat lives on. The process ends, and its connection with it.
+        """
+        self._is_over = True
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        """Send what is due; give the seconds until the next. Raises SystemExit where the signal's own was lost."""
+        if self._is_over:
+            raise SystemExit
+        return float(super().tick(*args, **options))
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         """Send a tick. One that cannot be sent is dropped: sweeps run without any, too (PROTOCOL 6)."""
         try:
             self.apply_async(entry, producer=producer, advance=False)
         except SchedulingError as error:
+            if self._is_over:
+                raise SystemExit from error
             now = time.monotonic()
             if now - self._complained_at >= COMPLAIN_SECONDS:
                 self._complained_at = now

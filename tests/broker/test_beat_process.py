@@ -4,11 +4,14 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from celery.beat import Service
+from celery.signals import before_task_publish
 from pytest_celery import CeleryBrokerCluster
 from redis import Redis
 
@@ -44,6 +47,26 @@ def test_beat_by_its_plain_command_rings_every_sweep_and_leaves_no_file(
     assert {message["headers"]["expires"] for message in messages} == {None}
     assert {json.loads(base64.b64decode(message["body"]))[0][0] for message in messages} == set(SWEEPS)
     assert list(empty.iterdir()) == []
+
+
+def test_beat_that_is_told_to_end_in_the_middle_of_a_send_ends(celery_broker_cluster: CeleryBrokerCluster) -> None:
+    """The SystemExit of the signal's handler is lost there, when the send fails for what the handler closes."""
+    there = Celery("there", broker=celery_broker_cluster[0].config()["url"], set_as_current=False)
+    there.conf.beat_schedule = schedule(sweep_seconds=0.01, retention_sweep_seconds=0.01)
+    service = Service(there, max_interval=0.01, scheduler_cls=TerseScheduler, remote_control=False)
+
+    def is_told(**_: object) -> None:
+        service.sync()  # as Celery's handler does before it raises
+
+    before_task_publish.connect(is_told)
+    running = threading.Thread(target=service.start, daemon=True)
+    try:
+        running.start()
+        running.join(10)
+        assert not running.is_alive()
+    finally:
+        before_task_publish.disconnect(is_told)
+        service.stop()
 
 
 def test_a_broker_that_is_away_is_one_line_a_minute(
