@@ -4,8 +4,10 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
 from app.db.store import Store
 from tests.cluster import Cluster
@@ -27,6 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Spent(keep=config.getoption("keep_seconds")))
     share_engines()
+    _forget_loggers()
+
+
+def _forget_loggers() -> None:
+    """Have no logger of a test process keep to what `config.logging.configure` said once: that file is closed."""
+    usual = structlog.configure
+
+    def configure(*settings: Any, **named: Any) -> None:
+        usual(*settings, **named | {"cache_logger_on_first_use": False})
+
+    structlog.configure = configure
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

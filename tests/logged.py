@@ -21,7 +21,6 @@ def logged(process: str, file: Path) -> Iterator[LineOf]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     configure(process, level="DEBUG", as_json=True, file=file)
-    structlog.configure(cache_logger_on_first_use=False)  # or each logger of this process would keep to this file
 
     def line_of(event: str) -> dict[str, object]:
         end = time.monotonic() + LONG
