@@ -46,9 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         serving.prepare(settings, init=asked.init)
     except (SettingsError, SchemaMismatch, DatabaseUnavailable, OSError) as error:
-        print(
-            f"gpuyard: {' '.join(plainly(error).split())}", file=sys.stderr
-        )  # a driver says some things in several lines
+        words = plainly(error).split()  # a driver says some things in several lines
+        print(f"gpuyard: {' '.join(words)}", file=sys.stderr)
         return 1
     return serving.serve(settings)
 

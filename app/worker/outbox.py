@@ -139,11 +139,7 @@ class Outbox:
         return built is not None
 
     def _spooled(self, built: HandIn) -> Spooled | None:
-        """Write to the spool; None when the disk is full: what is sent at once needs no spool."""
-        try:
-            return self._kit.spool.write(SpoolKind.HAND_IN, built.body)
-        except OSError:
-            return None
+        return self._kit.spool.keep(SpoolKind.HAND_IN, built.body)
 
     def _deliver(self, sent: _Sent) -> None:
         """Send until something comes of it.

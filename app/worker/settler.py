@@ -113,12 +113,6 @@ class Settler(Loop):
         self.period = answer.next_segment_seconds or self._kit.segment_seconds
         self._ring(answer.work)
 
-    def _spooled_failure(self, report: FailureReport) -> Spooled | None:
-        try:
-            return self._kit.spool.write(SpoolKind.FAILURE, report.model_dump_json().encode())
-        except OSError:
-            return None
-
     def _forget(self, item: Spooled | None) -> None:
         if item is not None:
             self._kit.spool.remove(item)
@@ -152,7 +146,7 @@ class Settler(Loop):
         )
         if shard.lease_id not in self._reports:
             shard.is_spooled = True
-            self._reports[shard.lease_id] = self._spooled_failure(report)
+            self._reports[shard.lease_id] = self._kit.spool.keep(SpoolKind.FAILURE, report.model_dump_json().encode())
         item = self._reports[shard.lease_id]
         try:
             answer = self._kit.plane.report_failure(report, deadline_seconds=TRY_SECONDS)

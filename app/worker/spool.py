@@ -8,6 +8,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -73,6 +74,12 @@ class Spool:
             self._note(_words(error))
             raise
         return Spooled(path, kind)
+
+    def keep(self, kind: SpoolKind, body: bytes) -> Spooled | None:
+        """As `write`; None when it cannot, which `error` then says: what is sent at once needs no spool."""
+        with suppress(OSError):
+            return self.write(kind, body)
+        return None
 
     def check(self) -> None:
         """Look whether anything can be kept; `error` says why not. A folder that somebody removed is made anew."""

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 from app.domain.rowsets import RowSet
 from app.schemas.handins import read_hand_in
 from app.schemas.segments import FirstRows, HandInHeader
 from tests.fakes.plane_answers import Answer, Cut, Drip, Hang, Lose
+from tests.fakes.serving import Serving
 
 WAIT_SECONDS = 10.0
 
@@ -51,7 +52,7 @@ class Lease:
     state: str = "held"
 
 
-class FakeControlPlane:
+class FakeControlPlane(Serving):
     """Holds one batch at a time. Everything a test may look at is a public attribute, guarded by `changed`."""
 
     def __init__(self) -> None:
@@ -79,27 +80,11 @@ class FakeControlPlane:
         self.input = b""
         self.rows = 0
         self._script: dict[str, deque[Any]] = defaultdict(deque)
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.plane = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.plane = self
+        super().__init__(server)
 
     # --- a test's side
-
-    def __enter__(self) -> Self:
-        """Serve."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def stored(self) -> dict[int, bytes]:

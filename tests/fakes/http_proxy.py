@@ -5,37 +5,23 @@ import threading
 from contextlib import suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
 from urllib.parse import urlsplit
+
+from tests.fakes.serving import Serving
 
 PIECE_BYTES = 64 * 1024
 HOP = {"connection", "proxy-connection", "transfer-encoding", "content-length"}
 
 
-class HttpProxy:
+class HttpProxy(Serving):
     """`asked`: each call's first words; `to`: the port of this machine where all of them end."""
 
     def __init__(self, to: int) -> None:
         self.to = to
         self.asked: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.proxy = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        """Serve."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        server.proxy = self  # type: ignore[attr-defined]
+        super().__init__(server)
 
 
 class _Handler(BaseHTTPRequestHandler):

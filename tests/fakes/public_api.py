@@ -1,11 +1,12 @@
 """The public API in a thread, on a real socket, saying what a test tells it to: for what a real one does rarely."""
 
 import json
-import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
+
+from tests.fakes.serving import Serving
 
 PIECE_BYTES = 1024 * 1024
 
@@ -24,20 +25,16 @@ class Says:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
-class FakePublicApi:
+class FakePublicApi(Serving):
     """`api.says("GET /v1/batches/b", …)` queues answers of a route; the last one is given again and again."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self._answers: dict[str, deque[Says]] = defaultdict(deque)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = False
-        self._server.api = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        server.daemon_threads = False
+        server.api = self  # type: ignore[attr-defined]
+        super().__init__(server)
 
     def says(self, route: str, *answers: Says) -> None:
         self._answers[route].extend(answers)
@@ -49,17 +46,6 @@ class FakePublicApi:
         if not found:
             return Says({"error": {"message": f"no {route}", "code": "unknown_url"}}, 404)
         return found.popleft() if len(found) > 1 else found[0]
-
-    def __enter__(self) -> Self:
-        """Serve."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
