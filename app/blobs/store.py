@@ -2,6 +2,7 @@
 
 BlobError
 ├── BlobMissing      no such blob: the caller's record is wrong, trying again does not help
+├── BlobDamaged      the bytes are not those that were written: they must not be used
 └── BlobUnavailable  disk full, disk gone, no permission: try later
 """
 
@@ -21,6 +22,10 @@ class BlobError(Exception):
 
 class BlobMissing(BlobError):
     """There is no blob of that key."""
+
+
+class BlobDamaged(BlobError):
+    """The content does not match the checksum that was taken when it was written."""
 
 
 class BlobUnavailable(BlobError):

@@ -23,6 +23,9 @@ class RowErrorCode(StrEnum):
     BATCH_CANCELLED = "batch_cancelled"
     BATCH_EXPIRED = "batch_expired"
     BATCH_STOPPED = "batch_stopped"
+    # the control plane or the worker, for rows whose stored bytes are not what was written, or are gone
+    INPUT_DAMAGED = "input_damaged"
+    RESULT_DAMAGED = "result_damaged"
 
 
 @dataclass(frozen=True, slots=True)
