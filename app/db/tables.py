@@ -106,6 +106,10 @@ class Blob(SQLModel, table=True):
     digest: str | None = None
     created_at: datetime = _at(nullable=False)
     put_at: datetime | None = _at()
+    block_sums: str | None = None
+    """Checksums of the content's blocks in hex, one after the other (app.checksums); None: it was written without."""
+    damaged_at: datetime | None = _at()
+    """When a read found bytes that are not those that were written."""
     unreferenced_at: datetime | None = _at()
     collected_at: datetime | None = _at()
 
@@ -243,6 +247,8 @@ class Job(SQLModel, table=True):
     rows: int = 0
     start: int = Field(default=0, sa_type=BigInteger)
     end: int = Field(default=0, sa_type=BigInteger)
+    input_sum: str | None = None
+    """Checksum of the input's bytes `start` to `end` in hex, taken at validation; None: it was validated without."""
     rejected: list[list[Any]] = _json("[]")
 
     done_rows: str = ""
