@@ -10,3 +10,8 @@ CHECKSUM_DIGITS = 32
 def checksum(data: bytes | memoryview) -> str:
     """Return the 128-bit XXH3 of `data` in hex."""
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def running() -> xxhash.xxh3_128:
+    """Begin a checksum of bytes that come in pieces: `update`, then `hexdigest`."""
+    return xxhash.xxh3_128()

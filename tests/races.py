@@ -144,7 +144,7 @@ class Races(Workers):
     @precondition(lambda self: self.duties)
     @rule(which=pick)
     def put_off_duty(self, which: int) -> None:
-        control.put_off(self.yard, self.duties.pop(which % len(self.duties)), "the disk is full")
+        control.put_off(self.yard, self.duties.pop(which % len(self.duties)), Exception("the disk is full"))
 
     @rule(which=pick, listed=bits)
     def control_beat(self, which: int, listed: int) -> None:

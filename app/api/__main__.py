@@ -14,6 +14,7 @@ from pathlib import Path
 from app.interrupts import EXIT_CODE, ends_at_once
 
 with ends_at_once():
+    from app.blobs.store import BlobUnavailable
     from app.db import schema
     from app.db.schema import SchemaMismatch
     from app.db.store import DatabaseUnavailable, Store
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from app.api import serving  # noqa: PLC0415 - two seconds that the other verbs need not wait for
 
         serving.prepare(settings, init=asked.init)
-    except (SettingsError, SchemaMismatch, DatabaseUnavailable, OSError) as error:
+    except (SettingsError, SchemaMismatch, DatabaseUnavailable, BlobUnavailable, OSError) as error:
         words = plainly(error).split()  # a driver says some things in several lines
         print(f"gpuyard: {' '.join(words)}", file=sys.stderr)
         return 1

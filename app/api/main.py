@@ -39,7 +39,7 @@ from app.db import schema
 from app.db.store import DatabaseUnavailable
 from app.schemas.errors import ErrorEnvelope
 from app.schemas.pools import NewPool
-from app.services import beginnings
+from app.services import beginnings, content_store
 from app.services import tokens as tokens_service
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
@@ -135,8 +135,12 @@ def close_listeners(app: FastAPI) -> None:
 
 
 def begin(yard: Yard, settings: ServerSettings) -> None:
-    """Make sure that the database is one to serve. Raises SchemaMismatch, whose message names the command to run."""
+    """Make sure that database and contents are ones to serve.
+
+    Raises SchemaMismatch, whose message names the command to run, and BlobUnavailable for contents of others.
+    """
     schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
+    content_store.settle(yard)
     if settings.bootstrap_token is not None:
         beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())
     if settings.bootstrap_worker_token is not None:

@@ -26,7 +26,7 @@ STOP_SECONDS = 10
 def prepare(settings: ServerSettings, *, init: bool) -> None:
     """Find out now, in one line, what would stop the server; make the first key when asked to.
 
-    Raises SettingsError for a certificate that cannot be used, SchemaMismatch and DatabaseUnavailable.
+    Raises SettingsError for a certificate that cannot be used, SchemaMismatch, DatabaseUnavailable, BlobUnavailable.
     """
     check_certificate(settings)
     yard = open_yard(settings)

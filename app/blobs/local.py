@@ -1,4 +1,7 @@
-"""Blobs as files of a local or shared directory: `<root>/ab/cd/<key>`, unfinished ones in `<root>/unfinished`."""
+"""Blobs as files of a local or shared directory: `<root>/ab/cd/<key>`, unfinished ones in `<root>/unfinished`.
+
+`<root>/store.id` is the marker.
+"""
 
 import hashlib
 import io
@@ -14,8 +17,9 @@ from typing import BinaryIO, Self, cast
 
 from app import durable
 from app.blobs.sections import Section
-from app.blobs.store import BlobMissing, BlobUnavailable, Stored, checked_key
+from app.blobs.store import BlobMissing, BlobUnavailable, ForeignStore, Stored, checked_key, is_key
 
+MARKER = "store.id"
 _READ_BYTES = 1024 * 1024
 
 
@@ -25,10 +29,41 @@ class LocalBlobs:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._unfinished = root / "unfinished"
+        self._marker = root / MARKER
+        self._expected: str | None = None
+
+    def identity(self) -> str | None:
+        """Read the marker."""
+        try:
+            return self._marker.read_bytes().decode("ascii", "replace").strip()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BlobUnavailable(f"the marker of the store cannot be read: {error.strerror or error}") from error
+
+    def mark(self, store_id: str) -> None:
+        """Write the marker. Of two processes that write the same one at the same moment either may come first."""
+        try:
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            durable.write(self._marker, f"{store_id}\n".encode("ascii"))
+        except OSError as error:
+            if self.identity() != store_id:
+                raise BlobUnavailable(
+                    f"the marker of the store cannot be written: {error.strerror or error}"
+                ) from error
+
+    def expect(self, store_id: str) -> None:
+        """Look at the marker from now on before a content is written, and before one is said to be missing."""
+        self._expected = store_id
+
+    def all_keys(self) -> Iterator[str]:
+        """Name the contents; other files in the folders, such as what a copying program left there, are none."""
+        return (path.name for path in self._root.glob("??/??/*") if is_key(path.name))
 
     def writer(self, key: str) -> "LocalBlobWriter":
         """Begin a blob that arrives in pieces."""
         path = self._path(key)
+        self._check_marker()
         with _os_errors(key, writing=True):
             self._unfinished.mkdir(parents=True, exist_ok=True, mode=0o700)
             return LocalBlobWriter(key, self._unfinished / f"{key}.{secrets.token_hex(4)}", path)
@@ -42,7 +77,7 @@ class LocalBlobs:
 
     def open(self, key: str, start: int = 0, end: int | None = None) -> BinaryIO:
         """Open a range of a blob; the file stays readable when the blob is deleted meanwhile."""
-        with _os_errors(key):
+        with self._missing_or_away(key):
             file = self._path(key).open("rb", buffering=0)
             try:
                 length = os.fstat(file.fileno()).st_size
@@ -54,7 +89,7 @@ class LocalBlobs:
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Give a range of a blob at once, by one read of the file where a stream would take many."""
-        with _os_errors(key), self._path(key).open("rb", buffering=0) as file:
+        with self._missing_or_away(key), self._path(key).open("rb", buffering=0) as file:
             length = os.fstat(file.fileno()).st_size
             left = max(0, (length if end is None else min(end, length)) - start)
             file.seek(start)
@@ -66,7 +101,7 @@ class LocalBlobs:
 
     def size(self, key: str) -> int:
         """Count the bytes of a blob."""
-        with _os_errors(key):
+        with self._missing_or_away(key):
             return self._path(key).stat().st_size
 
     def exists(self, key: str) -> bool:
@@ -78,7 +113,7 @@ class LocalBlobs:
 
     def delete(self, key: str) -> None:
         """Remove a blob, if there."""
-        with suppress(BlobMissing), _os_errors(key):
+        with suppress(BlobMissing), self._missing_or_away(key):
             self._path(key).unlink()
 
     def collect_leftovers(self, older_than_seconds: float) -> int:
@@ -86,6 +121,7 @@ class LocalBlobs:
         # The files' own times are compared, which no transaction sees: the one place where the host's clock will do.
         before = time.time() - older_than_seconds
         count = 0
+        self._check_marker()
         with _os_errors("unfinished"):
             for path in self._unfinished.iterdir() if self._unfinished.exists() else ():
                 with suppress(FileNotFoundError):  # its writer was quicker
@@ -101,6 +137,25 @@ class LocalBlobs:
             return shutil.disk_usage(there).free
         except OSError:
             return None
+
+    def _check_marker(self) -> None:
+        if self._expected is None:
+            return
+        found = self.identity()
+        if found is None:
+            raise BlobUnavailable(f"the store has no {MARKER}: its disk is not mounted, or its folder was moved away")
+        if found != self._expected:
+            raise ForeignStore(f"the store that is there is another installation's: its {MARKER} is not the database's")
+
+    @contextmanager
+    def _missing_or_away(self, key: str) -> Iterator[None]:
+        """Look at the marker where a file is not found."""
+        try:
+            with _os_errors(key):
+                yield
+        except BlobMissing:
+            self._check_marker()
+            raise
 
     def _path(self, key: str) -> Path:
         return self._root / checked_key(key)[:2] / key[2:4] / key

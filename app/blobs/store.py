@@ -4,11 +4,12 @@ BlobError
 ├── BlobMissing      no such blob: the caller's record is wrong, trying again does not help
 ├── BlobDamaged      the bytes are not those that were written: they must not be used
 └── BlobUnavailable  disk full, disk gone, no permission: try later
+    └── ForeignStore  the store that is there belongs to another installation
 """
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -29,7 +30,11 @@ class BlobDamaged(BlobError):
 
 
 class BlobUnavailable(BlobError):
-    """The store cannot do it now: full, unreachable, not permitted."""
+    """The store cannot do it now: full, unreachable, not permitted, not mounted."""
+
+
+class ForeignStore(BlobUnavailable):
+    """The store that is there is not the one that the database knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,22 @@ class BlobStore(Protocol):
     """A store of immutable contents under random keys (`new_key`).
 
     All methods raise ValueError for a string that is no key, and BlobUnavailable when the store cannot do it now.
+
+    A store keeps a marker with its id. A folder whose disk is not mounted answers "no such file", too: after `expect`
+    a content is missing, or gone, only while the marker can be read and holds that id. Else the store is away.
     """
+
+    def identity(self) -> str | None:
+        """Return the id in the marker; None where there is no marker."""
+
+    def mark(self, store_id: str) -> None:
+        """Write the marker."""
+
+    def expect(self, store_id: str) -> None:
+        """Raise BlobUnavailable from now on while the marker is not there, and ForeignStore while it is another's."""
+
+    def all_keys(self) -> Iterator[str]:
+        """Name the contents, in no order."""
 
     def writer(self, key: str) -> BlobWriter:
         """Begin a blob that arrives in pieces, such as an upload."""

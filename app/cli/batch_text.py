@@ -8,6 +8,8 @@ from app.cli.figures import duration, moment
 
 Batch = Mapping[str, Any]
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+CONTROL_WORK = frozenset({"validating", "finalizing"})
+"""States in which a batch waits for no worker: a reason to wait is trouble then."""
 SHOWN_ERRORS = 10
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 import app
+from app.cli.batch_text import CONTROL_WORK
 from app.cli.connection import Address, no_api_behind
 from app.cli.findings import Finding
 from app.cli.printing import clean
@@ -30,10 +31,12 @@ LOCAL_SECONDS = 60.0
 SKEW_SECONDS = 5.0
 SWEEP_SECONDS = 60.0
 """No sweep runs for so long: beat or the control worker is away, unless its period was set longer."""
+BATCHES = 50
+"""So many of the newest batches are looked at."""
 PARTS = {
     "database": "start the database, or mend GPUYARD_DATABASE_URL",
     "schema": "gpuyard migrate",
-    "blobs": "make GPUYARD_DATA_DIR writable for the server, with room on its disk",
+    "blobs": "mount the disk of GPUYARD_DATA_DIR/blobs, or make it writable for the server, with room on it",
 }
 
 
@@ -122,6 +125,22 @@ def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding
     yield Finding("key", "ok", f"the key from {address.key_from} is known")
     if answer.status_code == httpx.codes.OK:
         yield _workers(answer.json()["data"])
+        yield from _stuck_batches(client)
+
+
+def _stuck_batches(client: httpx.Client) -> Iterator[Finding]:
+    """Name batches of the key's org that cannot be validated or finalized, such as for a content that is missing."""
+    try:
+        answer = client.get("/v1/batches", params={"limit": BATCHES})
+    except httpx.HTTPError:
+        return
+    if answer.status_code != httpx.codes.OK:
+        return
+    for batch in answer.json()["data"]:
+        ours = batch.get("gpuyard") or {}
+        if ours.get("state") in CONTROL_WORK and ours.get("waiting_reason"):
+            do = "bring back what it waits for; where the store is there, the batch ends without it after a few tries"
+            yield Finding("contents", "warn", f"{batch['id']} waits: {clean(ours['waiting_reason'])}", do)
 
 
 def _workers(workers: list[dict[str, Any]]) -> Finding:

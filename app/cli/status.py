@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from app.cli.batch_text import has_ended
+from app.cli.batch_text import CONTROL_WORK, has_ended
 from app.cli.batches import newest
 from app.cli.connection import server
 from app.cli.errors import ExitCode
@@ -89,7 +89,7 @@ def attention(workers: Sequence[Found], running: Sequence[Found]) -> Iterator[st
     ready = {worker["pool"] for worker in workers if worker["state"] not in AWAY}
     for batch in running:
         ours = batch.get("gpuyard") or {}
-        if ours.get("pool") not in ready and ours.get("waiting_reason"):
+        if ours.get("waiting_reason") and (ours.get("pool") not in ready or ours.get("state") in CONTROL_WORK):
             yield f"{batch['id']} waits: {ours['waiting_reason']}"
 
 

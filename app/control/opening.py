@@ -1,9 +1,11 @@
 """From settings to a control agent that is ready to start."""
 
+from app.blobs.store import BlobUnavailable
 from app.control.agent import ControlAgent
 from app.control.place import Place
 from app.db import schema
 from app.db.store import DatabaseUnavailable
+from app.services import content_store
 from app.services.dispatch import Ringer, publisher
 from app.services.opening import open_yard, periods
 from config.metrics import open_port
@@ -13,13 +15,14 @@ from config.settings import ServerSettings, load
 def open_agent() -> ControlAgent:
     """Open database, blobs and broker as the settings say.
 
-    Raises SystemExit when there is no database, or its schema is not this version's.
+    Raises SystemExit when there is no database, its schema is not this version's, or the contents are not its own.
     """
     settings = load(ServerSettings)
     try:
         yard = open_yard(settings)
         schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
-    except (schema.SchemaMismatch, DatabaseUnavailable) as error:
+        content_store.settle(yard)
+    except (schema.SchemaMismatch, DatabaseUnavailable, BlobUnavailable) as error:
         raise SystemExit(f"gpuyard: {error}") from None
     if settings.broker_url is not None:
         yard = Ringer(publisher(settings.broker_url.get_secret_value())).start(yard)

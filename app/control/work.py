@@ -83,7 +83,7 @@ class Work:
             except Exception as error:
                 outcome = "failed"
                 log.exception("%s failed and will be tried again", what)
-                control.put_off(self._yard, grant, f"{type(error).__name__}: {error}")
+                control.put_off(self._yard, grant, error)
             finally:
                 self._beats.drop(grant.lease_id)
                 seconds = time.monotonic() - began

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import Integer, bindparam, case, exists, func, or_
 from sqlmodel import Session, col, select
 
-from app.db.tables import Batch, File, Job
+from app.db.tables import Batch, File, Job, Lease
 from app.db.types import UtcMs
 from app.domain.jobs import OF_BATCH, UNCOUNTED, ControlVerb, JobKind, JobState
 
@@ -140,6 +140,17 @@ def shards(session: Session, batch_id: str, *, after: int = -1, limit: int = 500
         .limit(limit)
     )
     return session.exec(query).all()
+
+
+def by_ids(session: Session, ids: Collection[int]) -> dict[int, Job]:
+    """Read jobs by id."""
+    return {job.id: job for job in session.exec(select(Job).where(col(Job.id).in_(sorted(ids)))) if job.id is not None}
+
+
+def content_tries(session: Session, lease_id: int) -> int:
+    """Read how many tries of a lease's job found a content missing."""
+    query = select(Job.content_tries).join(Lease, col(Lease.job_id) == col(Job.id)).where(col(Lease.id) == lease_id)
+    return session.exec(query).first() or 0
 
 
 def some_completed(session: Session, batch_id: str) -> bool:

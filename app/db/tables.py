@@ -114,6 +114,16 @@ class Blob(SQLModel, table=True):
     collected_at: datetime | None = _at()
 
 
+class ContentStore(SQLModel, table=True):
+    """One row: the id of this database's store of contents. `marked_at` null: its marker is not known to be there."""
+
+    __tablename__ = "content_store"
+
+    id: str = Field(primary_key=True)
+    created_at: datetime = _at(nullable=False)
+    marked_at: datetime | None = _at()
+
+
 class File(SQLModel, table=True):
     """A file on OpenAI's wire. Deleting hides it at once; its blob stays while a batch needs it (PROTOCOL 8)."""
 
@@ -184,6 +194,7 @@ class Batch(SQLModel, table=True):
     errors: list[dict[str, Any]] = _json("[]")
     error_count: int = 0
     waiting_reason: str | None = None
+    """Why its control work is put off; each move of the batch clears it."""
     rung_at: datetime | None = _at()
     ring_no: int = 0
 
@@ -262,6 +273,8 @@ class Job(SQLModel, table=True):
 
     attempts: int = 0
     losses: int = 0
+    content_tries: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
+    """How many tries of control work found a content missing while the store was there."""
     last_worker_id: str | None = None
     cautious_at: datetime | None = _at()
     cautious_worker_id: str | None = None

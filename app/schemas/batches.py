@@ -113,7 +113,7 @@ class YardView(Wire):
     """What only gpuyard says of a batch.
 
     `waiting_reason` stands while no worker is on it, or those that are fetch its model first or have no runtime that
-    takes its rows; `live` while a worker is on it.
+    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it.
     """
 
     state: str

@@ -16,12 +16,14 @@ from typing import BinaryIO
 
 from app import durable
 from app.blobs.local import LocalBlobs
-from app.blobs.store import BlobMissing, BlobStore, is_key
+from app.blobs.store import BlobMissing, BlobStore
 from app.db import backups as backups_sql
+from app.db import content_store as content_store_sql
 from app.db import events, schema
 from app.db.backups import Content
 from app.db.store import Store
 from app.os_errors import plainly
+from app.services import content_store
 from app.services.context import Yard
 
 KEY_FILES = ("webhooks.key", "keys.json")
@@ -59,6 +61,7 @@ def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     """
     schema.refuse_none(yard.store)
     schema.check(yard.store)
+    content_store.expect(yard)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone_in(folder):
         return _make(yard, data_dir, folder)
@@ -72,8 +75,11 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     part.unlink(missing_ok=True)
     with yard.store.read() as session:
         made_at = yard.store.now(session)
+    store_id = yard.blobs.identity()
     known = backups_sql.copy(yard.store, part)
     copies = LocalBlobs(folder / "blobs")
+    if store_id is not None:
+        copies.mark(store_id)
     copies.collect_leftovers(0)
     copied, damaged = _copy_contents(yard.blobs, copies, known, doubtful)
     for key_file in KEY_FILES:
@@ -89,7 +95,7 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
         damaged=tuple(damaged),
     )
     durable.write(folder / MANIFEST, f"{json.dumps(asdict(made), indent=2)}\n".encode())
-    for key in set(_keys(folder / "blobs")) - {content.key for content in known}:
+    for key in set(copies.all_keys()) - {content.key for content in known}:
         copies.delete(key)
     return made
 
@@ -115,7 +121,7 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
     backups_sql.check_copy(yard.store, folder / backups_sql.file_name(yard.store))
     if not backups_sql.is_empty(yard.store):
         raise BackupRefused("the database has tables: a backup goes into an empty one. Move it away first")
-    if next(_keys(data_dir / "blobs"), None) is not None:
+    if next(LocalBlobs(data_dir / "blobs").all_keys(), None) is not None:
         raise BackupRefused(
             f"{data_dir / 'blobs'} has contents, which the backup may not know: move the folder away first"
         )
@@ -123,8 +129,10 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         if _differ(folder / name, data_dir / name):
             raise BackupRefused(f"{data_dir / name} is not the backup's, and would be lost: move the folder away first")
     saved = LocalBlobs(folder / "blobs")
-    for key in _keys(folder / "blobs"):
+    for key in saved.all_keys():
         yard.blobs.put(key, _chunks(saved.open(key)))
+    if (store_id := saved.identity()) is not None:
+        yard.blobs.mark(store_id)
     for name in KEY_FILES:
         _copy_private(folder / name, data_dir / name)
     with backups_sql.put_back(yard.store, folder / backups_sql.file_name(yard.store)) as store:
@@ -142,6 +150,7 @@ def settle(store: Store, *, made_at: str | None = None) -> None:
     """
     backups_sql.jump(store)
     with store.begin() as session:
+        content_store_sql.look_again(session)
         events.record(
             session,
             now=store.now(session),
@@ -226,11 +235,6 @@ def _differ(source: Path, target: Path) -> bool:
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     with file:
         yield from iter(lambda: file.read(CHUNK), b"")
-
-
-def _keys(blobs: Path) -> Iterator[str]:
-    """Name the contents in a folder of blobs (app.blobs.local); what a copying program left there is none."""
-    return (path.name for path in blobs.glob("??/??/*") if is_key(path.name))
 
 
 def _copy_private(source: Path, target: Path) -> None:

@@ -122,6 +122,8 @@ def _yard_view(
     left = batch.total - tally.completed - tally.failed
     on_it = batches_sql.holders(session, batch.id) if runs and workers else []
     waits = _waiting_reason(session, crew(batch.pool), batch) if runs and not workers else _held_up(batch, on_it, pace)
+    if batch.state in {BatchState.VALIDATING, BatchState.FINALIZING}:
+        waits = batch.waiting_reason
     if runs and careful is not None and careful.worker is not None:
         waits = why_cautious(careful.number, careful.worker)
     return YardView(

@@ -19,9 +19,9 @@ from app.db.tables import Batch, Job, Lease
 from app.domain.jobs import UNCOUNTED, ControlVerb, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
-from app.services import deliveries, finalizing, validating
+from app.services import deliveries, finalizing, missing, validating
 from app.services.context import BatchRing, Yard
-from app.services.endings import Ending, end_leases
+from app.services.endings import Ending, end_locked
 from app.services.grants import grant
 from app.services.leases import ring_after
 
@@ -154,16 +154,27 @@ def perform(yard: Yard, grant: ControlGrant) -> None:
         ring_after(yard, batch, grant.batch_id)
 
 
-def put_off(yard: Yard, grant: ControlGrant, reason: str) -> None:
-    """Report that control work failed: it is tried again with a growing pause, and keeps nobody else waiting."""
+def put_off(yard: Yard, grant: ControlGrant, error: Exception) -> None:
+    """Report that control work failed: it is tried again with a growing pause, and keeps nobody else waiting.
+
+    Its batch says which content it waits for.
+    """
+    reason = f"{type(error).__name__}: {error}"[:2000]
 
     def work(session: Session) -> Batch | None:
         lease = locks.leases(session, [grant.lease_id]).get(grant.lease_id)
         if lease is None or lease.state not in LIVE:
             return None
-        ending = Ending(lease, LeaseEnd.FAILED, (RowErrorCode.INTERNAL_ERROR, reason[:2000]))
+        held = locks.jobs(session, [lease.job_id])
+        batch = locks.batch(session, lease.batch_id)
+        if batch is None:
+            raise LookupError(f"batch {lease.batch_id} of a live lease is gone")
+        if grant.verb is not ControlVerb.DELIVER:
+            batch.waiting_reason = missing.note(held[lease.job_id], error)
+        ending = Ending(lease, LeaseEnd.FAILED, (RowErrorCode.INTERNAL_ERROR, reason))
         now = yard.store.now(session)
         actor = f"worker:{lease.worker_id}"
-        return end_leases(session, [ending], now=now, limits=yard.limits, max_losses=None, actor=actor)
+        end_locked(session, [ending], held, batch, now=now, limits=yard.limits, max_losses=None, actor=actor)
+        return batch
 
     ring_after(yard, yard.store.run(work), grant.batch_id)

@@ -3,6 +3,8 @@
 Two finalizers cannot both win: the last transaction is fenced by the lease and guarded by the state `finalizing`.
 """
 
+import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -12,19 +14,25 @@ from sqlmodel import Session
 from app.blobs.store import BlobWriter
 from app.db import batches as batches_sql
 from app.db import blobs as blobs_sql
-from app.db import locks
+from app.db import events, locks
 from app.db.batches import Tally
-from app.db.tables import Batch, File
+from app.db.tables import Batch, File, Job
 from app.domain.batches import BatchState, Outcome
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
-from app.services import blobs, first_rows, ids
+from app.domain.rowsets import RowSet
+from app.services import blobs, first_rows, ids, missing
 from app.services.context import Yard
 from app.services.endings import Ending, end_leases
 from app.services.moves import move, outcome_of
 from app.services.result_lines import result_lines
+from app.services.shard_lines import Findings
 
 PIECE_BYTES = 256 * 1024
+SHOWN = 20
+"""Segments that the event of a damaged batch names."""
+MAX_ROWS_TEXT = 1000
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +93,42 @@ class _Content:
 
 
 def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
-    """Finalize under a control lease; None when the lease was lost meanwhile. Raises BlobError (try later)."""
+    """Finalize under a control lease; None when the lease was lost meanwhile.
+
+    Raises BlobError (try later). At the last of its tries what is missing costs its rows, and the batch ends.
+    """
     with yard.store.read() as session:
         batch = batches_sql.by_id(session, batch_id)
+        findings = Findings(missing_ok=missing.is_last_try(session, lease_id))
     if batch is None:
         raise LookupError(f"there is no batch {batch_id}")
     # A batch that ended before it was validated has no rows and no files (PROTOCOL 5).
-    files = _write(yard, batch) if batch.validated_at is not None else _Files()
+    files = _write(yard, batch, findings) if batch.validated_at is not None else _Files()
     line = first_rows.line_of_first(yard, batch)
-    return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files, line))
+    return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files, findings, line))
 
 
-def _write(yard: Yard, batch: Batch) -> _Files:
+def _write(yard: Yard, batch: Batch, findings: Findings) -> _Files:
     with ExitStack() as stack:
         output, error = _Content(yard, batch.org_id, stack), _Content(yard, batch.org_id, stack)
-        for found in result_lines(yard, batch):
+        for found in result_lines(yard, batch, findings):
             (output if found.completed else error).add(found.lines)
         return _Files(output.commit(), error.commit())
 
 
 def _conclude(
-    session: Session, yard: Yard, lease_id: int, batch_id: str, files: _Files, first_line: int | None
+    session: Session,
+    yard: Yard,
+    lease_id: int,
+    batch_id: str,
+    files: _Files,
+    findings: Findings,
+    first_line: int | None,
 ) -> Batch | None:
     lease = locks.leases(session, [lease_id]).get(lease_id)
     if lease is None or lease.state not in LIVE:
         return None
-    locks.jobs(session, [lease.job_id])
+    _recount(session, locks.jobs(session, [lease.job_id, *findings.recounted]), findings)
     batch = locks.batch(session, batch_id)
     if batch is None or batch.state != BatchState.FINALIZING:
         raise LookupError(f"batch {batch_id} is not being finalized")
@@ -118,18 +136,49 @@ def _conclude(
     batch.output_file_id = _file(session, batch, files.output, "output", now)
     batch.error_file_id = _file(session, batch, files.error, "error", now)
     tally = batches_sql.tallies(session, [batch_id]).get(batch_id, Tally())
-    batch.completed, batch.failed, batch.usage = tally.completed, tally.failed, asdict(tally.usage)
+    _count(batch, files, findings)
+    batch.usage = asdict(tally.usage)
     if outcome_of(batch) is Outcome.FAILED:
         batch.errors = first_rows.concluded(batch, line=first_line)
     session.add(batch)
     session.flush()
     actor = f"worker:{lease.worker_id}"
-    data = {"completed": tally.completed, "failed": tally.failed, "total": batch.total}
+    _note_damage(session, batch, findings, now=now, actor=actor)
+    data = {"completed": batch.completed, "failed": batch.failed, "total": batch.total}
     end = BatchState((outcome_of(batch) or Outcome.COMPLETED).value)
     move(session, batch, end, now=now, actor=actor, data=data)
     return end_leases(
         session, [Ending(lease, LeaseEnd.DONE)], now=now, limits=yard.limits, max_losses=None, actor=actor
     )
+
+
+def _recount(session: Session, jobs: Mapping[int, Job], findings: Findings) -> None:
+    """Have the shards count the lines that were written, where they counted rows whose contents are damaged or gone."""
+    for job_id, count in findings.recounted.items():
+        jobs[job_id].completed, jobs[job_id].failed = count
+        session.add(jobs[job_id])
+    session.flush()
+
+
+def _count(batch: Batch, files: _Files, findings: Findings) -> None:
+    """Count a batch by the lines of its files. Raises LookupError where that is not one line a row."""
+    completed, others = (content.lines if content is not None else 0 for content in (files.output, files.error))
+    if completed + others != batch.total:
+        raise LookupError(f"{completed} + {others} lines were written for the {batch.total} rows of {batch.id}")
+    batch.completed, batch.failed = completed, others - findings.not_run
+
+
+def _note_damage(session: Session, batch: Batch, findings: Findings, *, now: datetime, actor: str) -> None:
+    data = {
+        "segments": findings.segments[:SHOWN],
+        "rows": str(RowSet.of(findings.damaged_results))[:MAX_ROWS_TEXT],
+        "input_rows": str(RowSet.of(findings.damaged_inputs))[:MAX_ROWS_TEXT],
+        "failed": len(findings.damaged_results) + len(findings.damaged_inputs),
+    }
+    if not data["failed"]:
+        return
+    events.record(session, now=now, type="batch.damaged", subject=batch.id, actor=actor, org_id=batch.org_id, data=data)
+    log.error("%s ends with rows whose contents are damaged or missing: %s", batch.id, data)
 
 
 def _file(session: Session, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:

@@ -76,6 +76,7 @@ def move(
     stamp = _STAMP.get(state)
     if stamp is not None and getattr(batch, stamp) is None:
         setattr(batch, stamp, now)
+    batch.waiting_reason = None
     if state is BatchState.VALIDATED and batch.in_progress_at is None:
         batch.in_progress_at = now
     if state in batches.ENDED:

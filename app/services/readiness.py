@@ -8,6 +8,7 @@ from app.blobs.store import BlobError, new_key
 from app.db import readiness, schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
+from app.services import content_store
 from app.services.context import Yard
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,11 @@ def look(yard: Yard, *, for_anybody: bool) -> Readiness:
     attempt = _try_in_private if for_anybody else _try
     found.parts["database"] = attempt(lambda: _connect(yard))
     found.parts["schema"] = attempt(lambda: schema.check(yard.store))
-    found.parts["blobs"] = attempt(lambda: _write_and_delete(yard))
+    if not for_anybody and found.parts["schema"] == "ok":
+        # The API did so at its start. Another process has to ask the database whose contents it looks at.
+        found.parts["blobs"] = attempt(lambda: content_store.expect(yard))
+    if found.parts.get("blobs", "ok") == "ok":
+        found.parts["blobs"] = attempt(lambda: _write_and_delete(yard))
     if found.parts["schema"] == "ok":
         # Of another schema the table may not be there, which is no fault of the database.
         found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 
 from sqlmodel import Session
 
+from app.blobs.store import BlobDamaged, BlobMissing
 from app.db import files as files_sql
+from app.db import jobs as jobs_sql
 from app.db import segments as segments_sql
-from app.db.tables import Batch, Segment
+from app.db.inputs import input_blob
+from app.db.tables import Batch, Job, Segment
 from app.domain.batches import ENDED, BatchState
 from app.domain.errors import Conflict, NotFound
 from app.domain.outputs import line_start
 from app.services import cursors
+from app.services import segments as segments_service
 from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
-from app.services.result_lines import stored_lines
+from app.services.shard_lines import damaged_lines, stored_lines
 
 SEGMENTS = 64
 """Segments of one answer while a batch runs."""
@@ -57,8 +61,11 @@ def read(yard: Yard, caller: Caller, batch_id: str, *, after: str | None = None)
             return Results(_whole(yard, batch, keys), None)
         cursor = cursors.parse(after)
         segments = segments_sql.stored_after(session, batch_id, cursor, SEGMENTS)
+        jobs = jobs_sql.by_ids(session, {segment.job_id for segment in segments})
+        source = input_blob(session, batch_id)
     end = segments[-1].id if segments else cursor
-    return Results(_stored(yard, segments), str(end))
+    lines = (line for each in segments for line in _stored(yard, batch, jobs[each.job_id], each, source))
+    return Results(lines, str(end))
 
 
 def _contents(session: Session, yard: Yard, batch: Batch) -> list[str]:
@@ -98,8 +105,12 @@ def _merged(yard: Yard, batch: Batch, keys: Sequence[str]) -> Iterator[bytes]:
             heads[place] = files[place].readline()
 
 
-def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
-    for segment in segments:
-        content = yard.blobs.read(segment.blob_key, segment.start, segment.start + segment.length)
-        for _, _, start, end in stored_lines(content):
-            yield content[start : end + 1]
+def _stored(yard: Yard, batch: Batch, job: Job, segment: Segment, source: str) -> Iterator[bytes]:
+    """Give the lines of a segment; rows whose answer is damaged or gone have a line that says so."""
+    try:
+        content = segments_service.read(yard, segment)
+    except (BlobDamaged, BlobMissing):
+        yield from damaged_lines(yard, batch, job, segment, source)
+        return
+    for _, _, start, end in stored_lines(content):
+        yield content[start : end + 1]

@@ -1,15 +1,19 @@
 """Forgetting files, contents, events, workers and endpoints whose time is over (PROTOCOL 8, decision 60)."""
 
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
+from app.blobs.store import BlobUnavailable
 from app.db import events
 from app.db import retention as retention_sql
 from app.services.batches import KEY_LIFE
 from app.services.context import Yard
 from app.services.ended_batches import ACTOR
+
+log = logging.getLogger(__name__)
 
 
 def expire_files(yard: Yard, limit: int) -> int:
@@ -26,7 +30,18 @@ def expire_files(yard: Yard, limit: int) -> int:
 
 
 def collect_contents(yard: Yard, limit: int) -> int:
-    """Delete contents that nothing refers to any more, contents first, then their rows, and count them."""
+    """Delete contents that nothing refers to any more, contents first, then their rows, and count them.
+
+    While the store is away nothing is deleted: a file that is not found may be there still.
+    """
+    try:
+        return _collect_contents(yard, limit)
+    except BlobUnavailable as error:
+        log.warning("no content is deleted while the store is away: %s", error)
+        return 0
+
+
+def _collect_contents(yard: Yard, limit: int) -> int:
     with yard.store.read() as session:
         before = _before(yard, session, yard.limits.blob_retention_seconds)
         orphans = retention_sql.orphans(session, before, limit)
@@ -46,7 +61,10 @@ def collect_contents(yard: Yard, limit: int) -> int:
 
 def collect_leftovers(yard: Yard) -> None:
     """Delete writes that a killed process left half done."""
-    yard.blobs.collect_leftovers(yard.limits.blob_retention_seconds)
+    try:
+        yard.blobs.collect_leftovers(yard.limits.blob_retention_seconds)
+    except BlobUnavailable as error:
+        log.warning("no leftover is deleted while the store is away: %s", error)
 
 
 def forget_files(yard: Yard, limit: int) -> int:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from sqlmodel import Session
 
+from app.blobs.store import BlobMissing
 from app.db import batches as batches_sql
 from app.db import locks
 from app.db import workers as workers_sql
@@ -20,8 +21,9 @@ from app.domain.inputs import InputLimits, InputReport, Shard
 from app.domain.inputs import validate as validate_input
 from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
+from app.domain.rows import RowErrorCode
 from app.domain.workers import WorkerState
-from app.services import rings
+from app.services import missing, rings
 from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_locked
@@ -43,9 +45,15 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     """Validate under a control lease, and ring for the shards.
 
     Gives the batch when something else is to be rung for; None when not, or when the lease was lost meanwhile.
-    Raises BlobError when the input cannot be read now.
+    Raises BlobError when the input cannot be read now. At the last of its tries a missing one fails the batch.
     """
-    judged = read(yard, batch_id)
+    try:
+        judged = read(yard, batch_id)
+    except BlobMissing as error:
+        with yard.store.read() as session:
+            if not missing.is_last_try(session, lease_id):
+                raise BlobMissing(f"the input is missing: {error}") from error
+        judged = without_input("The stored content of the input file is gone. Upload the file again.")
 
     def work(session: Session) -> tuple[Batch | None, BatchRing | None]:
         lease = locks.leases(session, [lease_id]).get(lease_id)
@@ -82,6 +90,12 @@ def read(yard: Yard, batch_id: str) -> Judged:
     limits = _input_limits(yard.limits)
     report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
     return Judged(report, _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks)))
+
+
+def without_input(message: str) -> Judged:
+    """Judge a batch whose input is damaged or gone: it fails."""
+    nothing = InputReport("", 0, (), 0, (), ())
+    return Judged(nothing, capped([entry(RowErrorCode.INPUT_DAMAGED.value, message, None, None)], 1))
 
 
 def conclude(

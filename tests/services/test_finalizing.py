@@ -92,7 +92,7 @@ def test_a_batch_that_ended_never_changes_again(yard: Yard) -> None:
     control.perform(yard, grant)
     before = batch(yard, batch_id)
     control.perform(yard, grant)
-    control.put_off(yard, grant, "too late")
+    control.put_off(yard, grant, Exception("too late"))
     assert batch(yard, batch_id) == before
     assert files(yard) == 1
 
@@ -104,7 +104,7 @@ def test_control_work_that_failed_is_put_off_with_a_growing_pause(yard: Yard) ->
     for _ in range(8):
         grant = one.claims()
         assert grant is not None
-        control.put_off(yard, grant, "disk full")
+        control.put_off(yard, grant, Exception("disk full"))
         job = control_job(yard, batch_id, grant.verb)
         assert job is not None
         assert job.not_before_at is not None
@@ -125,7 +125,7 @@ def test_work_that_is_put_off_keeps_nobody_waiting(yard: Yard) -> None:
     one = Controller(yard)
     grant = one.claims()
     assert grant is not None
-    control.put_off(yard, grant, "its input cannot be read")
+    control.put_off(yard, grant, Exception("its input cannot be read"))
     assert one.works() == 1
     assert batch(yard, other).state == "validated"
 
