@@ -1,0 +1,99 @@
+"""Damage to stored contents, as disks and people do it, and a control worker that goes on as the real one does."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlmodel import select
+
+from app.db.inputs import input_blob
+from app.db.tables import Segment
+from app.services import control
+from app.services.context import Yard
+from app.services.missing import CONTENT_TRIES
+from tests.yards import Controller, batch, later, machine, validated
+
+LARGE = 2_500_000
+"""Four answers of so many bytes make a shard that is read row by row."""
+
+
+def flip(content: bytes) -> bytes:
+    """Change one bit."""
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+def halve(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def fill(content: bytes) -> bytes:
+    """Leave the length, and zeros."""
+    return bytes(len(content))
+
+
+def overwrite(yard: Yard, key: str, change: Callable[[bytes], bytes]) -> None:
+    yard.blobs.put(key, [change(yard.blobs.read(key))])
+
+
+def swap(yard: Yard, one: str, other: str) -> None:
+    first, second = yard.blobs.read(one), yard.blobs.read(other)
+    yard.blobs.put(one, [second])
+    yard.blobs.put(other, [first])
+
+
+def damage_second(yard: Yard, segments: Sequence[Segment], how: str) -> set[int]:
+    """Damage the second hand-in; give the segments' numbers that are damaged then."""
+    keys = [segment.blob_key for segment in segments]
+    if how == "swap":
+        swap(yard, keys[1], keys[2])
+        return {1, 2}
+    if how == "delete":
+        yard.blobs.delete(keys[1])
+    else:
+        overwrite(yard, keys[1], CHANGES[how])
+    return {1}
+
+
+CHANGES: Mapping[str, Callable[[bytes], bytes]] = {"flip": flip, "halve": halve, "fill": fill}
+WAYS = (*CHANGES, "swap", "delete")
+
+
+def worked_off(yard: Yard, *, rows: int = 12, done: int = 12, large: bool = False) -> tuple[str, list[Segment]]:
+    """A batch of shards of four rows; the first `done` rows are handed in, a shard at a time."""
+    batch_id = validated(yard, rows=rows)
+    one = machine(yard)
+    for grant in one.claim(want=rows).grants:
+        if grant.first_row < done:
+            mine = range(grant.first_row, grant.first_row + grant.rows)
+            answer = "x" * LARGE if large and grant.first_row == 4 else "ok"
+            one.hand_in(batch_id, {grant.lease_id: mine}, ends=[grant.lease_id], answer=answer)
+    return batch_id, stored_segments(yard, batch_id)
+
+
+def stored_segments(yard: Yard, batch_id: str) -> list[Segment]:
+    with yard.store.read() as session:
+        return list(session.exec(select(Segment).where(Segment.batch_id == batch_id).order_by("id")))
+
+
+def input_key(yard: Yard, batch_id: str) -> str:
+    with yard.store.read() as session:
+        return input_blob(session, batch_id)
+
+
+def tries(yard: Yard) -> int:
+    """Do all control work that is due, and put off what fails; gives how much failed."""
+    controller, failed = Controller(yard), 0
+    while (grant := controller.claims()) is not None:
+        try:
+            control.perform(yard, grant)
+        except Exception as error:  # noqa: BLE001 - as the control worker's loop does
+            control.put_off(yard, grant, error)
+            failed += 1
+    return failed
+
+
+def goes_on(yard: Yard, batch_id: str, *, times: int = CONTENT_TRIES) -> str:
+    """Let control work have so many tries; gives the batch's state then."""
+    for _ in range(times):
+        tries(yard)
+        later(yard, 61)
+    return batch(yard, batch_id).state
