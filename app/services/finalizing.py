@@ -170,7 +170,7 @@ def _count(batch: Batch, files: _Files, findings: Findings) -> None:
 
 def _note_damage(session: Session, batch: Batch, findings: Findings, *, now: datetime, actor: str) -> None:
     data = {
-        "segments": findings.segments[:SHOWN],
+        "segments": sorted(findings.segments)[:SHOWN],
         "rows": str(RowSet.of(findings.damaged_results))[:MAX_ROWS_TEXT],
         "input_rows": str(RowSet.of(findings.damaged_inputs))[:MAX_ROWS_TEXT],
         "failed": len(findings.damaged_results) + len(findings.damaged_inputs),

@@ -74,7 +74,7 @@ class Findings:
     recounted: dict[int, Count] = field(default_factory=dict)
     damaged_results: list[int] = field(default_factory=list)
     damaged_inputs: list[int] = field(default_factory=list)
-    segments: list[int] = field(default_factory=list)
+    segments: set[int] = field(default_factory=set)
     not_run: int = 0
 
 
@@ -171,6 +171,7 @@ class ShardLines:
                 return line
         if not self._findings.missing_ok:
             raise BlobMissing(f"results of rows {segment.rows} changed while they were read: blob {segment.blob_key}")
+        self._findings.segments.add(segment.id or 0)
         return None
 
     def _content(self, segment: Segment) -> bytes:
@@ -182,7 +183,7 @@ class ShardLines:
                 raise
         except BlobDamaged:
             pass
-        self._findings.segments.append(segment.id or 0)
+        self._findings.segments.add(segment.id or 0)
         return b""
 
     def _rows(self) -> set[int]:

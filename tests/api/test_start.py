@@ -17,6 +17,8 @@ from sqlmodel import select
 from app.api.__main__ import main
 from app.api.main import begin
 from app.api.serving import check_certificate
+from app.blobs.local import LocalBlobs
+from app.control.opening import open_agent
 from app.db import schema, tokens
 from app.db.store import Store
 from app.db.tables import ApiToken, Org, Pool
@@ -163,6 +165,25 @@ def test_a_certificate_that_cannot_be_used_is_refused_by_name(tmp_path: Path, br
     with pytest.raises(SettingsError, match=f"{certificate}.*{key} cannot be used"):
         check_certificate(settings)
     check_certificate(ServerSettings(data_dir=tmp_path, tls_cert=CERTIFICATE, tls_key=CERTIFICATE.with_name("key.pem")))
+
+
+@pytest.mark.parametrize("starts", ["serve", "control worker"])
+def test_contents_of_another_installation_end_the_start_with_the_reason(
+    sqlite_databases: Databases, tmp_path: Path, starts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = sqlite_databases.copy_of(migrate)
+    LocalBlobs(tmp_path / "blobs").mark("ab" * 16)
+    monkeypatch.setenv("GPUYARD_DATABASE_URL", url)
+    monkeypatch.setenv("GPUYARD_DATA_DIR", str(tmp_path))
+    if starts == "serve":
+        code, _, err = run(url, tmp_path, "serve", "--port", "0")
+        assert (code, err.count("\n")) == (1, 1)
+    else:
+        with pytest.raises(SystemExit) as ended:
+            open_agent()
+        err = str(ended.value)
+    assert err.startswith(f"gpuyard: the store of contents has the id {'ab' * 16} and this database's has ")
+    assert "GPUYARD_DATA_DIR" in err
 
 
 def test_a_bootstrap_key_counts_only_while_there_is_none(database_url: str, tmp_path: Path) -> None:

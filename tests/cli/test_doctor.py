@@ -10,7 +10,7 @@ from app.cli import machine_checks, server_checks
 from app.cli.connection import Address
 from app.cli.findings import Finding
 from tests.commands import Commands
-from tests.fakes.public_api import FakePublicApi, Says
+from tests.fakes.public_api import FakePublicApi, Says, batch
 from tests.fakes.runtime_process import RuntimeProcess, runtime_server
 from tests.installation import Installation
 
@@ -126,6 +126,16 @@ def test_a_key_is_red_only_where_nobody_knows_it(api: FakePublicApi, status: int
 )
 def test_workers_warn_where_none_can_take_work(api: FakePublicApi, workers: list[object], level: str) -> None:
     assert asked(api, workers=Says({"data": workers, "has_more": False}))["workers"].level == level
+
+
+def test_a_batch_that_waits_for_its_contents_is_named(api: FakePublicApi) -> None:
+    stuck = batch("finalizing", gpuyard={"state": "finalizing", "waiting_reason": "rows 4-7 are missing"})
+    waits = batch("in_progress", gpuyard={"state": "validated", "waiting_reason": "no worker"})
+    api.says("GET /v1/batches", Says({"data": [waits, stuck], "has_more": False}))
+    found = asked(api)["contents"]
+
+    assert (found.level, found.text) == ("warn", "batch_b waits: rows 4-7 are missing")
+    assert found.do
 
 
 @pytest.mark.parametrize(("ours", "level"), [(0, "ok"), (0.9, "ok"), (90, "warn"), (-90, "warn")])

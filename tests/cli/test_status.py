@@ -93,6 +93,15 @@ def test_what_needs_a_person_is_said_first_and_is_exit_code_6(api: FakePublicApi
     }
 
 
+def test_a_batch_that_waits_for_its_contents_needs_a_person(api: FakePublicApi, told: Commands) -> None:
+    ours = {"pool": "gpu", "state": "finalizing", "workers": 0, "waiting_reason": "the store of contents is away"}
+    says(api, batches=[batch("finalizing", gpuyard=ours)])
+    done = told.run("status", "--json")
+
+    assert done.code == 6
+    assert done.document["attention"] == ["batch_b waits: the store of contents is away"]
+
+
 def test_a_server_that_is_away_is_exit_code_5(tmp_path: Path) -> None:
     nowhere = Commands(tmp_path, {"GPUYARD_SERVER_URL": "http://127.0.0.1:1", "GPUYARD_API_KEY": "gk-any"})
     assert nowhere.run("status", "--once").code == 5

@@ -17,7 +17,7 @@ from app.blobs.local import LocalBlobs
 from app.db import backups as backups_sql
 from app.db import schema
 from app.db.store import Store
-from app.services import backups, files
+from app.services import backups, content_store, files
 from app.services.backups import BackupRefused, Made
 from app.services.context import Yard
 from config.settings import ServerSettings
@@ -203,6 +203,14 @@ def test_the_keys_of_the_backup_before_are_whole_until_the_new_ones_are(yard: Ya
         saved(yard, data, tmp_path)
         assert reader.read() == b"k" * 32
     assert (tmp_path / "backup" / "webhooks.key").read_bytes() == b"o" * 32
+
+
+def test_the_marker_of_the_store_goes_with_the_backup(yard: Yard, data: Path, tmp_path: Path, fresh: Yard) -> None:
+    content_store.settle(yard)
+    saved(yard, data, tmp_path)
+    back = put_back(fresh, tmp_path)
+    assert back.blobs.identity() == yard.blobs.identity()
+    content_store.settle(back)
 
 
 @pytest.mark.parametrize("kept", [0, 8192], ids=["all of it", "but its first pages"])
