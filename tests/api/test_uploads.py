@@ -12,6 +12,7 @@ import openai
 import pytest
 from sqlmodel import select
 
+from app.blobs.local import MARKER
 from app.blobs.store import BlobUnavailable
 from app.db.tables import Blob, File
 from tests.databases import Databases
@@ -39,7 +40,7 @@ def stored(served: Served) -> tuple[int, int, int]:
         files = len(session.exec(select(File)).all())
         blobs = sum(blob.put_at is not None for blob in session.exec(select(Blob)).all())
     root = Path(served.yard.blobs._root)  # type: ignore[attr-defined]
-    return files, blobs, sum(path.is_file() for path in root.rglob("*"))
+    return files, blobs, sum(path.is_file() for path in root.rglob("*") if path.name != MARKER)
 
 
 @pytest.fixture
