@@ -102,7 +102,7 @@ test-tls: $(VENV)/.dev ## TLS on both legs, what a broker account can do, and a 
 
 CHAOS_OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(DATABASE),--database $(DATABASE)) $(if $(TIMES),--times $(TIMES))
 
-chaos: $(VENV)/.dev ## the kill test, 20,000 rows in five minutes; SEED=7 DATABASE=postgresql TIMES=10; writes docs/operate/faults.md
+chaos: $(VENV)/.dev ## the kill test with damaged contents, 20,000 rows in five minutes; SEED=7 DATABASE=postgresql TIMES=10; writes docs/operate/faults.md
 	$(BIN)/python -m tests.chaos full --write $(CHAOS_OPTIONS)
 
 chaos-quick: $(VENV)/.dev ## the same in half a minute, as CI runs it
