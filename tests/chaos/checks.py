@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from app.domain.rows import RowErrorCode
@@ -59,7 +60,7 @@ def of_rows(batch: Submitted, fleet: Fleet, form: Form, run: Run) -> list[Check]
         _equal("distinct ids", len(ids), form.rows),
         _equal("rows missing", len(set(wanted) - set(ids)), 0),
         _equal("rows doubled", sum(times > 1 for times in ids.values()), 0),
-        _equal("rows with another answer than their own", wrong_lines(lines, batch.id, PREFIX, form.rows), 0),
+        _no_lines("rows with another answer than their own", wrong_lines(lines, batch.id, PREFIX, form.rows)),
         _equal("rows failed but for damaged hand-ins", len(errors) - by_damage, 0),
         Check("rows failed for damaged hand-ins", str(by_damage), "> 0" if hit else "0", bool(by_damage) == hit),
         _equal("counts: total, completed, failed", counts(batch), (form.rows, len(lines), len(errors))),
@@ -83,10 +84,15 @@ def code_of(line: dict[str, Any]) -> str:
     return line["error"]["code"] if line.get("error") else ""
 
 
-def wrong_lines(found: Iterable[bytes], batch_id: str, prefix: str, rows: int) -> int:
-    """Count the lines of an output file that are not, byte for byte, the answer to the row whose id they carry."""
+def wrong_lines(found: Iterable[bytes], batch_id: str, prefix: str, rows: int) -> list[bytes]:
+    """Find the lines of an output file that are not, byte for byte, the answer to the row whose id they carry."""
     right = set(right_lines(batch_id, prefix, rows))
-    return sum(line not in right for line in found)
+    return [line for line in found if line not in right]
+
+
+def _no_lines(what: str, found: Sequence[bytes]) -> Check:
+    words = f"{len(found)}, such as {found[0].decode(errors='replace')}" if found else "0"
+    return Check(what, words, "0", not found)
 
 
 def _rows_that_may_run_again(happened: Iterable[Happened], self_stops: int, form: Form) -> int:
@@ -128,13 +134,17 @@ def of_damage(damage: Damage, yard: Yard) -> list[Check]:
     inputs, uploads, results = ([one for one in ended if one.fault.target == what] for what in CONTENT[1:])
     codes = Counter(code_of(line) for one in inputs for line in readable(one.batch.raw_errors()))
     wrong = [wrong_lines(one.batch.raw_output(), one.batch.id, one.prefix, one.rows) for one in inputs]
-    wrong += [wrong_lines(one.right.splitlines(), one.batch.id, one.prefix, one.rows) for one in results]
+    wrong += [
+        wrong_lines(one.right.splitlines(), one.batch.id, one.prefix, one.rows)
+        for one in results
+        if one.prefix != PREFIX
+    ]
     downloads = [(one, served(yard, one), served(yard, one)) for one in results]
     silent = [one for one in inputs + results if (one.right or one.batch.raw_errors()) and not _is_told(yard, one)]
     return [
         _none("batches beside it that have not ended", unended),
         _none("damaged before validation, not failed as input_damaged", [x for x in uploads if not _is_refused(x)]),
-        _equal("beside it: lines with another answer than their own", sum(wrong), 0),
+        _no_lines("beside it: lines with another answer than their own", list(chain.from_iterable(wrong))),
         _none("beside it: batches whose lines and counts differ", [x for x in inputs if not _fits(x)]),
         _equal("beside it: rows failed by another name", codes.total() - codes[RowErrorCode.INPUT_DAMAGED], 0),
         Check("beside it: rows failed for damaged inputs", str(codes[RowErrorCode.INPUT_DAMAGED]), "any", holds=True),
@@ -157,11 +167,13 @@ def _is_refused(one: Damaged) -> bool:
 
 
 def _fits(one: Damaged) -> bool:
-    """Each id once over both files, and as many lines as are counted."""
+    """A line per row, as many as are counted, and each id once; a row whose input is damaged has none."""
     output, errors = one.batch.raw_output(), one.batch.raw_errors()
-    ids = sorted(line["custom_id"] for line in readable(output + errors))
-    wanted = sorted(f"{one.prefix}-{number}" for number in range(one.rows))
-    return ids == wanted and counts(one.batch) == (one.rows, len(output), len(errors))
+    found = readable(output + errors)
+    ids = [line["custom_id"] for line in found if code_of(line) != RowErrorCode.INPUT_DAMAGED or line["custom_id"]]
+    own = {f"{one.prefix}-{number}" for number in range(one.rows)}
+    fits = len(found) == one.rows and len(set(ids)) == len(ids) and own.issuperset(ids)
+    return fits and counts(one.batch) == (one.rows, len(output), len(errors))
 
 
 def _is_told(yard: Yard, one: Damaged) -> bool:
