@@ -26,11 +26,14 @@ RIVALS := aiohttp_script openai_sdk httpx_client litellm_batch celery_rows
 CC := cc
 C_FLAGS := -std=c17 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -Wshadow -Wconversion
 
+# What a test measured, on the terminal.
+FIGURES := -o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+
 # Some shells forbid Python to keep what it compiled; every process would then compile everything at its start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install worker demo venv wheel test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-tls test-hosts test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
+.PHONY: help install worker demo venv wheel test test-50k test-million test-long test-races test-fuzz test-vllm test-alerts test-page test-tenants test-tenants-quick test-tls test-hosts test-docker docker-engine docker-stop lint types imports format docs docs-check check locks clean \
 	chaos chaos-quick bench bench-quick bench-full bench-memory bench-scale bench-vllm bench-rivals bench-locks
 
 help: ## list every target
@@ -58,7 +61,7 @@ test-long: $(VENV)/.dev ## the second forms of the slow tests: fleets without a 
 
 test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of some thousands; prints their figures
 	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \
-		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+		$(FIGURES)
 
 test-million: $(VENV)/.dev $(ENGINE) ## a batch of 1,000,000 rows through the SDK, every line checked; prints time, memory, disk (4 GB)
 	$(BIN)/python -m benchmarks million
@@ -72,7 +75,7 @@ test-fuzz: $(VENV)/.dev ## bad input at length: 300 calls a route, 20,000 input 
 
 test-vllm: $(VENV)/.dev $(VLLM_VENV)/.made ## the tests against a real vLLM on the CPU (3.5 GB, once; 8 GB of memory)
 	GPUYARD_TEST_VLLM=$(abspath $(VLLM_VENV)) $(BIN)/python -m pytest -m vllm tests/vllm \
-		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+		$(FIGURES)
 
 test-alerts: $(VENV)/.dev $(PROMETHEUS)/.made ## fire every alert rule by Prometheus' own promtool (20 MB from Debian, once)
 	GPUYARD_TEST_PROMTOOL=$(abspath $(PROMETHEUS))/usr/bin/promtool $(BIN)/python -m pytest -m alerts tests/alerts
@@ -84,7 +87,7 @@ test-hosts: $(VENV)/.dev $(HOSTS)/.made wheel ## three GPU hosts in network name
 	for side in control worker; do $(HOSTS)/$$side/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
 		--force-reinstall dist/gpuyard-*.whl || exit 1; done
 	GPUYARD_TEST_HOSTS=$(abspath $(HOSTS)) $(BIN)/python -m pytest -m hosts tests/hosts \
-		-o log_cli=true -o log_cli_level=INFO -o log_cli_format="%(name)s: %(message)s"
+		$(FIGURES)
 
 docker-engine: ## a Docker engine with Compose for test-docker, from Debian where there is none (root)
 	tests/docker/engine.sh start
@@ -96,13 +99,19 @@ test-docker: $(VENV)/.dev docker-engine ## the images, the whole stack and the q
 docker-stop: ## end the Docker engine that docker-engine started
 	tests/docker/engine.sh stop
 
+test-tenants: $(VENV)/.dev ## an org that tries every bound for a minute, beside an honest one; on SQLite, then PostgreSQL (six minutes)
+	GPUYARD_TEST_ATTACK_SECONDS=60 $(BIN)/python -m pytest -m "tenants and (long or not long)" tests/tenants $(FIGURES)
+
+test-tenants-quick: $(VENV)/.dev ## the same for 20 seconds on SQLite, as CI runs it
+	$(BIN)/python -m pytest -m tenants tests/tenants $(FIGURES)
+
 test-tls: $(VENV)/.dev ## TLS on both legs, what a broker account can do, and a real nginx in front (Debian: nginx-light, redis-server)
 	$(BIN)/python -m pytest -m "proxy or long or not long" tests/broker/test_broker_acl.py tests/cli/test_broker_accounts.py \
 		tests/e2e/test_broker_accounts.py tests/e2e/test_behind_a_proxy.py
 
 CHAOS_OPTIONS = $(if $(SEED),--seed $(SEED)) $(if $(DATABASE),--database $(DATABASE)) $(if $(TIMES),--times $(TIMES))
 
-chaos: $(VENV)/.dev ## the kill test, 20,000 rows in five minutes; SEED=7 DATABASE=postgresql TIMES=10; writes docs/operate/faults.md
+chaos: $(VENV)/.dev ## the kill test with damaged contents, 20,000 rows in five minutes; SEED=7 DATABASE=postgresql TIMES=10; writes docs/operate/faults.md
 	$(BIN)/python -m tests.chaos full --write $(CHAOS_OPTIONS)
 
 chaos-quick: $(VENV)/.dev ## the same in half a minute, as CI runs it

@@ -19,7 +19,7 @@ from tests.sockets import close_by_room
 from tests.spent import Spent
 from tests.turns import TwoKinds, file_of, longest_first, together
 
-LEFT_OUT = ("alerts", "docker", "hosts", "long", "page", "proxy", "vllm")
+LEFT_OUT = ("alerts", "docker", "hosts", "long", "page", "proxy", "tenants", "vllm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,7 +55,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TwoKinds 
 
 @pytest.hookimpl(trylast=True)  # folders mark their tests first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long, or needs a vLLM, nginx, browser, Docker or network of its own, unless `-m` asks."""
+    """Leave out what takes long or needs a machine, vLLM, nginx, browser, Docker or network, unless asked for."""
     unasked = [mark for mark in LEFT_OUT if mark not in config.getoption("markexpr")]
     left_out = {item for item in items if any(item.get_closest_marker(mark) for mark in unasked)}
     if left_out:

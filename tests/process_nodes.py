@@ -11,7 +11,7 @@ from typing import Any
 
 from app.local.broker import LocalBroker
 
-READY_SECONDS = 20
+READY_SECONDS = 60
 
 
 class ProcessContainer:

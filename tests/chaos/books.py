@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlmodel import col, select
 
 from app.db.store import Store
-from app.db.tables import Batch, Job
+from app.db.tables import Batch, File, Job, Segment
 from app.domain.jobs import JobKind
 from app.domain.rowsets import RowSet
 from tests.e2e.submitted import ENDED
@@ -48,3 +48,26 @@ class Books:
                 select(Job.done_rows).where(col(Job.batch_id) == batch_id, Job.kind == JobKind.SHARD)
             ).all()
         return {row for text in done for row in RowSet.parse(text)}
+
+    def hand_ins(self, batch_id: str) -> list[str]:
+        """The contents of its hand-ins."""
+        with self._store.read() as session:
+            keys = session.exec(select(Segment.blob_key).where(Segment.batch_id == batch_id).order_by(col(Segment.id)))
+            return list(dict.fromkeys(keys))
+
+    def blob_of(self, file_id: str | None) -> str:
+        """The content of a file."""
+        with self._store.read() as session:
+            return session.exec(select(File.blob_key).where(File.id == file_id)).one()
+
+    def input_of(self, batch_id: str) -> str:
+        """The content of its input."""
+        return self.blob_of(self._batch(batch_id).input_file_id)
+
+    def output_of(self, batch_id: str) -> str:
+        """The content of its output file."""
+        return self.blob_of(self._batch(batch_id).output_file_id)
+
+    def _batch(self, batch_id: str) -> Batch:
+        with self._store.read() as session:
+            return session.exec(select(Batch).where(Batch.id == batch_id)).one()

@@ -4,14 +4,20 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.chaos.forms import WORKERS, Form
+from tests.chaos.forms import PREFIX, WORKERS, Form
 from tests.e2e.yard import Process, Yard
 from tests.fakes.runtime_process import RuntimeProcess, launch
 
 SELF_STOPPED = re.compile(r"^(\S+)\.\d+Z \[\w+ *\] lease\.self_stopped", re.MULTILINE)
 """Up to the second: one look gives up all leases that are overdue."""
+
+
+def own(marks: Mapping[str, int], prefix: str) -> Counter[str]:
+    """The marks of one batch."""
+    return Counter({mark: times for mark, times in marks.items() if mark.startswith(f"[[{prefix}-")})
 
 
 @dataclass
@@ -39,8 +45,8 @@ class Machine:
         return runs and self.process.log.read_text(errors="replace").count("worker.ready") >= self.starts
 
     def asked_since_the_last_time(self) -> set[int]:
-        """The rows that its engine was asked for since this was called last."""
-        now = Counter(self.engine.marks())
+        """The rows of the whole batch that its engine was asked for since this was called last."""
+        now = own(self.engine.marks(), PREFIX)
         new = now - self._seen
         self._seen = now
         return {int(mark.strip("[]").rpartition("-")[2]) for mark in new}
@@ -106,10 +112,10 @@ class Fleet:
         return sum(machine.engine.stats()["requests"] for machine in self.machines.values())
 
     def marks(self) -> Counter[str]:
-        """How often each row ran."""
+        """How often each row of the whole batch ran."""
         found: Counter[str] = Counter()
         for machine in self.machines.values():
-            found.update(machine.engine.marks())
+            found.update(own(machine.engine.marks(), PREFIX))
         return found
 
     def self_stops(self) -> int:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 WORKERS = ("north", "east", "south", "west")
+PREFIX = "row"
+"""How the ids of the whole batch begin; those of the batches beside it begin otherwise."""
 
 
 class Kind(StrEnum):
-    """What is done to a process; the values are the words of the report."""
+    """What is done to a process or a stored content; the values are the words of the report."""
 
     RESTART = "kill -9, started again at once"
     DEATH = "kill -9, away for longer than its leases"
@@ -18,6 +20,10 @@ class Kind(StrEnum):
     KILL = "kill -9"
     TERM = "SIGTERM"
     PAUSE = "SIGSTOP for some seconds"
+    FLIP = "one bit flipped"
+    TRUNCATE = "cut in half"
+    SWAP = "swapped with another one"
+    DELETE = "deleted"
 
 
 OF_WORKERS = frozenset({Kind.RESTART, Kind.DEATH, Kind.FREEZE, Kind.DRAIN})
@@ -25,11 +31,14 @@ LOSSES = frozenset({Kind.RESTART, Kind.DEATH, Kind.FREEZE})
 """After these a worker's rows that were not handed in run again."""
 SILENT = frozenset({Kind.DEATH, Kind.FREEZE})
 """These are noticed by their silence only."""
+OF_CONTENTS = (Kind.FLIP, Kind.TRUNCATE, Kind.SWAP, Kind.DELETE)
+CONTENT = ("segment", "input", "upload", "result")
+"""What damage meets: a hand-in, an input while its rows run, one before it is validated, an output file."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One form. `worker_faults` and `part_faults` count by kind, and by part and kind."""
+    """One form. `worker_faults` and `part_faults` count by kind, and by part or content and kind."""
 
     name: str
     rows: int
@@ -39,6 +48,8 @@ class Form:
     timing: Mapping[str, float]
     worker_faults: Mapping[Kind, int]
     part_faults: Mapping[tuple[str, Kind], int]
+    side_rows: int
+    """Rows of each batch beside the whole one, whose input or result is damaged."""
     fewest_working: int
     """A fault of a worker waits while no more than this many work: with nobody left there is nothing to see."""
     prompt_seconds: float
@@ -87,10 +98,12 @@ FULL = Form(
         ("control", Kind.TERM): 1,
         ("control", Kind.KILL): 1,
         ("beat", Kind.KILL): 1,
+        **{(content, kind): 1 for content in CONTENT for kind in OF_CONTENTS},
     },
+    side_rows=320,
     fewest_working=2,
     prompt_seconds=2,
-    bound_seconds=270,
+    bound_seconds=330,
 )
 
 QUICK = Form(
@@ -116,7 +129,12 @@ QUICK = Form(
         ("api", Kind.TERM): 1,
         ("api", Kind.KILL): 1,
         ("control", Kind.KILL): 1,
+        ("segment", Kind.FLIP): 1,
+        ("input", Kind.SWAP): 1,
+        ("upload", Kind.FLIP): 1,
+        ("result", Kind.TRUNCATE): 1,
     },
+    side_rows=32,
     fewest_working=1,
     prompt_seconds=5,
     bound_seconds=150,

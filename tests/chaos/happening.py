@@ -14,8 +14,9 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import OperationalError
 
 from tests.chaos.books import Books, Standing
+from tests.chaos.damage import Damage
 from tests.chaos.fleet import Fleet
-from tests.chaos.forms import LOSSES, OF_WORKERS, Form, Kind
+from tests.chaos.forms import LOSSES, OF_CONTENTS, OF_WORKERS, Form, Kind
 from tests.chaos.resources import Resources
 from tests.chaos.schedule import Fault
 from tests.e2e.yard import Yard
@@ -35,7 +36,7 @@ class Happened:
     not_handed_in: int = 0
     """Rows that a lost worker had begun since it was lost last, and that were not stored."""
     over_at: float | None = None
-    """When it was started again, thawed, or answered again."""
+    """When it was started again, thawed, answered again, or when a content was damaged."""
 
 
 @dataclass
@@ -70,11 +71,12 @@ class DidNotEnd(AssertionError):
 class Chaos:
     """One run over a batch that was created."""
 
-    def __init__(self, yard: Yard, fleet: Fleet, books: Books, form: Form, faults: list[Fault]) -> None:
+    def __init__(self, yard: Yard, fleet: Fleet, books: Books, form: Form, faults: list[Fault], damage: Damage) -> None:
         self._yard = yard
         self._fleet = fleet
         self._books = books
         self._form = form
+        self._damage = damage
         self._due = list(faults)
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -117,13 +119,18 @@ class Chaos:
             self._due.remove(fault)
             met = Happened(fault, target, time.time(), standing.stored)
             self.run.happened.append(met)
-            (self._to_worker if fault.kind in OF_WORKERS else self._to_part)(met)
+            if fault.kind in OF_CONTENTS:
+                self._settle(met, self._damage.begin(fault, batch_id))
+            else:
+                (self._to_worker if fault.kind in OF_WORKERS else self._to_part)(met)
             if fault.kind in LOSSES:
                 begun = self._fleet.machines[target].asked_since_the_last_time()
                 met.not_handed_in = len(begun - self._books.stored_rows(batch_id))
 
     def _whom(self, fault: Fault) -> str | None:
         """Say who is to be met: the one that was drawn, or the next one that works."""
+        if fault.kind in OF_CONTENTS:
+            return fault.target
         if fault.kind not in OF_WORKERS:
             running = self._yard.ready["pids"].get(fault.target) is not None
             busy = any(met.target == fault.target for met, _ in self._unsettled)

@@ -2,7 +2,7 @@
 
 from xml.sax.saxutils import escape
 
-from tests.chaos.forms import OF_WORKERS, Form, Kind
+from tests.chaos.forms import OF_CONTENTS, OF_WORKERS, Form, Kind
 from tests.chaos.happening import Happened, Run, Sample
 
 WIDTH, HEIGHT = 860, 420
@@ -17,8 +17,12 @@ SHORT = {
     Kind.KILL: "killed",
     Kind.TERM: "stopped",
     Kind.PAUSE: "frozen",
+    Kind.FLIP: "flipped",
+    Kind.TRUNCATE: "cut",
+    Kind.SWAP: "swapped",
+    Kind.DELETE: "deleted",
 }
-WORKER, PART = "#c0392b", "#d68910"
+WORKER, PART, CONTENT = "#c0392b", "#d68910", "#8e44ad"
 
 
 def plot(run: Run, form: Form) -> str:
@@ -37,7 +41,7 @@ def plot(run: Run, form: Form) -> str:
         return f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>'
 
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    title = f"{form.rows:,} rows: begun (light) and stored (dark); faults of workers red, of parts orange"
+    title = f"{form.rows:,} rows: begun (light), stored (dark); faults of workers red, parts orange, contents violet"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12" fill="#808080">',
         f'<text x="{LEFT}" y="20" font-size="15">{title}</text>',
@@ -64,7 +68,7 @@ def _shown(sample: Sample, *, answered: bool) -> int:
 
 
 def _mark(met: Happened, across: float) -> str:
-    color = WORKER if met.fault.kind in OF_WORKERS else PART
+    color = WORKER if met.fault.kind in OF_WORKERS else CONTENT if met.fault.kind in OF_CONTENTS else PART
     name = escape(f"{met.target} {SHORT[met.fault.kind]}")
     turned = f"translate({across + 4:.1f} {HEIGHT - BOTTOM + 22}) rotate(60)"
     line = f'x1="{across:.1f}" x2="{across:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{color}"'

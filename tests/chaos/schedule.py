@@ -15,7 +15,7 @@ FIRST, LAST = 0.04, 0.9
 
 @dataclass(frozen=True)
 class Fault:
-    """`target` is a worker's name or a part of `gpuyard up`; `pause_seconds` is how long it stays as it is."""
+    """`target`: a worker's name, a part of `gpuyard up` or a content; `pause_seconds` is how long it stays as it is."""
 
     at_rows: int
     kind: Kind
@@ -27,7 +27,7 @@ def schedule(form: Form, seed: int) -> list[Fault]:
     """Give the faults of a run, by the rows at which they fall.
 
     Faults of workers are spread evenly, each at a random moment of its own stretch: with all of them at once there
-    would be no worker left, and nothing to see. Faults of parts fall anywhere, upon each other too.
+    would be no worker left, and nothing to see. Faults of parts and contents fall anywhere, upon each other too.
     """
     chance = random.Random(seed)
     faults: list[Fault] = []

@@ -29,7 +29,7 @@ class Takeover:
     deaf: float
     """How long nobody could claim it after that, the API being away, with the pause before workers try again."""
     behind: float
-    """How long shards that come before it in the file were still waiting: workers that are full take one at a time."""
+    """How long shards that go before it were still waiting: workers that are full take one at a time."""
 
     @property
     def waited(self) -> float:
@@ -51,8 +51,12 @@ def takeovers(
     of_batch: Sequence[Event],
     of_workers: dict[str, Sequence[Event]],
     absences: Sequence[Event],
+    first: Sequence[float] = (),
 ) -> list[Takeover]:
-    """Match each end of a lease to the fault before it. Shards that a healthy worker gave back are not meant."""
+    """Match each end of a lease to the fault before it. Shards that a healthy worker gave back are not meant.
+
+    `first`: when shards of batches were granted that go before this one.
+    """
     granted: dict[int, tuple[str, int]] = {}
     grants: dict[int, list[float]] = defaultdict(list)
     for event in of_batch:
@@ -79,16 +83,18 @@ def takeovers(
                 returned=hello - met.at if hello is not None else None,
                 absent=absent,
                 deaf=_deaf(happened, event["at"], later[0]) if later else 0,
-                behind=_behind(grants, job, event["at"], later[0]) if later else 0,
+                behind=_behind(grants, first, job, event["at"], later[0]) if later else 0,
             )
         )
     return found
 
 
-def _behind(grants: Mapping[int, Sequence[float]], job: int, freed_at: float, taken_at: float) -> float:
+def _behind(
+    grants: Mapping[int, Sequence[float]], first: Sequence[float], job: int, freed_at: float, taken_at: float
+) -> float:
     """Jobs are numbered by their rows, and taken in that order: what lies before it goes first."""
-    before = [at for other in grants if other < job for at in grants[other] if freed_at < at <= taken_at]
-    return max(before, default=freed_at) - freed_at
+    before = [at for other in grants if other < job for at in grants[other]]
+    return max((at for at in (*before, *first) if freed_at < at <= taken_at), default=freed_at) - freed_at
 
 
 def _deaf(happened: Sequence[Happened], freed_at: float, taken_at: float) -> float:

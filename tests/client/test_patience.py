@@ -26,9 +26,25 @@ def _long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "FIRST_WAIT_SECONDS", LONG_SECONDS)
 
 
+class Watched(Reachability):
+    """Counts the waits between two tries as they begin: by then the call knows that its last try failed."""
+
+    waits = 0
+
+    def wait(self, seconds: float, *, returns: int | None) -> None:
+        self.waits += 1
+        super().wait(seconds, returns=returns)
+
+
 @pytest.fixture
-def http(plane: FakeControlPlane) -> Iterator[Http]:
+def reachability() -> Watched:
+    return Watched("http://server")
+
+
+@pytest.fixture
+def http(plane: FakeControlPlane, reachability: Watched) -> Iterator[Http]:
     with Http(plane.url, "gk-test") as found:
+        found.reachability = reachability
         yield found
 
 
@@ -58,18 +74,19 @@ def post(http: Http, route: str) -> Call:
 
 
 def test_one_call_that_is_answered_again_has_all_waiting_ones_go_on_at_once(
-    plane: FakeControlPlane, http: Http, at_once: Callable[..., None]
+    plane: FakeControlPlane, http: Http, reachability: Watched, at_once: Callable[..., None]
 ) -> None:
     plane.next("progress", Lose())
     plane.next("model-progress", Answer(502))
     at_once(post(http, "progress"), post(http, "model-progress"))
-    plane.wait(lambda: plane.called("progress") and plane.called("model-progress"))
-    plane.never(lambda: len(plane.calls) > 2, 0.3)
+    plane.never(lambda: len(plane.calls) > 2, 0.3, after=lambda: reachability.waits == 2)
     http.call("POST", "/workers/bye", content=b"{}")
     plane.wait(lambda: len(plane.called("progress")) == len(plane.called("model-progress")) == 2)
 
 
-def test_a_download_goes_on_with_them(plane: FakeControlPlane, http: Http, at_once: Callable[..., None]) -> None:
+def test_a_download_goes_on_with_them(
+    plane: FakeControlPlane, http: Http, reachability: Watched, at_once: Callable[..., None]
+) -> None:
     plane.give_batch(list(rows(4)))
     plane.next("content", Cut(10))
     found: list[bytes] = []
@@ -78,8 +95,7 @@ def test_a_download_goes_on_with_them(plane: FakeControlPlane, http: Http, at_on
         found.append(download(http, "/v1/files/file-1/content", 0, 100, headers={}, deadline_seconds=10 * LONG_SECONDS))
 
     at_once(fetch)
-    plane.wait(lambda: plane.called("content"))
-    plane.never(lambda: len(plane.called("content")) > 1, 0.3)
+    plane.never(lambda: len(plane.called("content")) > 1, 0.3, after=lambda: reachability.waits == 1)
     http.call("POST", "/workers/bye", content=b"{}")
     until(lambda: found, "it has all of it")
     assert len(plane.called("content")) == 2
@@ -93,13 +109,13 @@ def test_a_download_goes_on_with_them(plane: FakeControlPlane, http: Http, at_on
     ],
 )
 def test_a_wait_for_another_reason_is_sat_out_whoever_is_answered(
-    plane: FakeControlPlane, http: Http, at_once: Callable[..., None], failure: Answer
+    plane: FakeControlPlane, http: Http, reachability: Watched, at_once: Callable[..., None], failure: Answer
 ) -> None:
     plane.next("progress", failure)
     at_once(post(http, "progress"))
-    plane.wait(lambda: plane.called("progress"))
+    until(lambda: reachability.waits, "the failure was read")
     http.call("POST", "/workers/bye", content=b"{}")
-    plane.never(lambda: len(plane.called("progress")) > 1, 0.5)
+    plane.never(lambda: len(plane.called("progress")) > 1, 0.5, after=lambda: reachability.returns == 1)
 
 
 def test_what_was_answered_while_a_try_still_ran_into_its_end_counts() -> None:

@@ -4,7 +4,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from app.domain.outputs import output_line
+from app.domain.rows import Reply
 from tests.e2e.submitted import Submitted
+from tests.fakes.runtime_server import Server, options_parser
 
 CHAT = "/v1/chat/completions"
 
@@ -32,6 +35,23 @@ def marked(prefix: str, count: int, orders: str = "") -> bytes:
 
 def custom_ids(found: Iterable[dict[str, Any]]) -> list[str]:
     return [line["custom_id"] for line in found]
+
+
+def known(prefix: str, number: int) -> dict[str, Any]:
+    """A row whose whole answer is known beforehand (`right_lines`): the engine sends an id of the request, too."""
+    return row(prefix, number, f"header=x-request-id: {prefix}-{number}")
+
+
+def right_lines(batch_id: str, prefix: str, count: int) -> list[bytes]:
+    """The output lines of rows that are `known`, as the mock engine answers them, byte for byte."""
+    engine = Server(options_parser().parse_args([]))
+    found = []
+    for number in range(count):
+        body = json.dumps(known(prefix, number)["body"]).encode()
+        answer = engine.completion(CHAT, 0, mark(prefix, number), body)
+        reply = Reply(status=200, body=answer.body, request_id=f"{prefix}-{number}")
+        found.append(output_line(batch_id, number, f"{prefix}-{number}", reply))
+    return found
 
 
 def carries_its_own_mark(line: dict[str, Any]) -> bool:

@@ -60,19 +60,29 @@ class Submitted:
 
     def output(self) -> Lines:
         """The lines of the output file; none when there is no such file."""
-        return self._lines(self.now().output_file_id)
+        return [json.loads(line) for line in self.raw_output()]
 
     def errors(self) -> Lines:
         """The lines of the error file; none when there is no such file."""
-        return self._lines(self.now().error_file_id)
+        return [json.loads(line) for line in self.raw_errors()]
 
     def results(self) -> Lines:
         """The one file of all rows."""
+        return [json.loads(line) for line in self.raw_results()]
+
+    def raw_output(self) -> list[bytes]:
+        """The lines of the output file as they are, damaged ones too."""
+        return self._raw(self.now().output_file_id)
+
+    def raw_errors(self) -> list[bytes]:
+        """The same of the error file."""
+        return self._raw(self.now().error_file_id)
+
+    def raw_results(self) -> list[bytes]:
+        """The same of the one file of all rows."""
         answer = self._http.get(f"/v1/batches/{self.id}/results")
         answer.raise_for_status()
-        return [json.loads(line) for line in answer.content.splitlines()]
+        return answer.content.splitlines()
 
-    def _lines(self, file_id: str | None) -> Lines:
-        if file_id is None:
-            return []
-        return [json.loads(line) for line in self._sdk.files.content(file_id).content.splitlines()]
+    def _raw(self, file_id: str | None) -> list[bytes]:
+        return [] if file_id is None else self._sdk.files.content(file_id).content.splitlines()

@@ -19,6 +19,7 @@ from typing import Any
 from app.domain.rowsets import RowSet
 from app.schemas.handins import read_hand_in
 from app.schemas.segments import FirstRows, HandInHeader
+from tests.e2e.yard import until
 from tests.fakes.plane_answers import Answer, Cut, Drip, Hang, Lose
 from tests.fakes.serving import Serving
 
@@ -134,8 +135,13 @@ class FakeControlPlane(Serving):
         assert found, f"waited {seconds} s; calls: {[call.route for call in self.calls][-30:]}"
         return found
 
-    def never(self, condition: Callable[[], Any], seconds: float = 0.5) -> None:
-        """See that `condition` does not come to hold for a while."""
+    def never(self, condition: Callable[[], Any], seconds: float = 0.5, *, after: Callable[[], Any]) -> None:
+        """Wait until `after` holds, and then check that `condition` does not come to hold for a while.
+
+        `after` shows that the worker knows why it should do nothing. It may look at the worker itself: an answer that
+        was sent is not yet an answer that was read.
+        """
+        until(after, "the worker knows of the cause")
         with self.changed:
             assert not self.changed.wait_for(condition, seconds), [call.route for call in self.calls][-30:]
 

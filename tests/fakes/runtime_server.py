@@ -198,7 +198,7 @@ class Server:
         if (model if self.options.kind == "vllm" else self.ollama_id(str(model))) not in known:
             return Answer.error(404, f"The model `{model}` does not exist.")
         text = f"answer {mark}" if mark else "answer"
-        answer: dict[str, Any] = {"id": f"row-{number}", "model": model}
+        answer: dict[str, Any] = {"id": f"row-{mark.strip('[]') or number}", "model": model}
         n = request.get("n") or 1
         tokens = max(1, len(body) // 4)
         usage = {"prompt_tokens": tokens, "completion_tokens": 3, "total_tokens": tokens + 3}

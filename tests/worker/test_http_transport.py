@@ -1,11 +1,14 @@
 """A worker without a broker: the same agent, rung by polls through the same gate."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from app.domain.workers import ByeReason, Transport
 from app.worker.agent import Agent
+from app.worker.polling import Polling
+from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, FakeControlPlane, rows
 from tests.fakes.steered_executor import SteeredExecutor
 
@@ -34,6 +37,19 @@ def beaten(plane: FakeControlPlane, agent: Agent) -> None:
         plane.wait(lambda known=beats: len(plane.called("heartbeat")) > known)
 
 
+def has_turned(polling: Polling) -> bool:
+    """Whether its last turn began after it was woken, and no poll is under way that an earlier turn began."""
+    under_way = any(getattr(thread, "_done", None) == polling.wake for thread in threading.enumerate())
+    return not polling._awake.is_set() and not under_way
+
+
+def polls_once_quiet(plane: FakeControlPlane, agent: Agent) -> int:
+    """How many polls came, when no earlier decision can bring another one."""
+    agent._polling.wake()
+    until(lambda: has_turned(agent._polling), "no poll is under way")
+    return len(plane.called("poll"))
+
+
 def test_a_poll_rings_and_the_worker_claims(
     plane: FakeControlPlane, runtime: SteeredExecutor, start: StartAgent
 ) -> None:
@@ -55,9 +71,9 @@ def test_a_worker_that_is_full_does_not_poll_and_does_when_it_has_room_again(
     runtime.wait(lambda: len(runtime.running) == 4)
     plane.wait(lambda: not agent._gate.has_room)
     beaten(plane, agent)
-    polls = len(plane.called("poll"))
+    polls = polls_once_quiet(plane, agent)
     agent._polling.wake()
-    plane.never(lambda: len(plane.called("poll")) > polls)
+    plane.never(lambda: len(plane.called("poll")) > polls, after=lambda: has_turned(agent._polling))
     runtime.let_all()
     plane.wait(lambda: len(plane.called("poll")) > polls)
 
@@ -98,8 +114,9 @@ def test_the_answer_of_a_heartbeat_ends_a_long_back_off_once(plane: FakeControlP
     plane.reset = "mark-1"
     agent._heartbeat.wake()
     plane.wait(lambda: len(plane.called("poll")) == 2)
-    beaten(plane, agent)
-    plane.never(lambda: len(plane.called("poll")) > 2)
+    until(lambda: agent._polling._not_before > 0, "it has read that the second poll failed, too")
+    beaten(plane, agent)  # which says the same mark again
+    plane.never(lambda: len(plane.called("poll")) > 2, after=lambda: has_turned(agent._polling))
 
 
 def test_a_leaving_worker_polls_no_more_and_waits_for_no_answer(plane: FakeControlPlane, start: StartAgent) -> None:
@@ -113,7 +130,7 @@ def test_a_leaving_worker_polls_no_more_and_waits_for_no_answer(plane: FakeContr
 def test_a_celery_worker_polls_while_its_broker_is_away_and_no_longer(
     plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
 ) -> None:
-    agent = start_agent()
+    agent = start_agent(wait_max_seconds=0.5)
     beaten(plane, agent)
     assert plane.called("poll") == []
     runtime.let_all()
@@ -123,9 +140,9 @@ def test_a_celery_worker_polls_while_its_broker_is_away_and_no_longer(
     plane.wait(lambda: len(plane.stored) == 4)
     agent.broker_back()
     beaten(plane, agent)
-    polls = len(plane.called("poll"))
+    polls = polls_once_quiet(plane, agent)
     agent._polling.share_ended()
-    plane.never(lambda: len(plane.called("poll")) > polls)
+    plane.never(lambda: len(plane.called("poll")) > polls, after=lambda: has_turned(agent._polling))
 
 
 def test_a_hello_that_was_perhaps_taken_is_taken_back_by_a_bye(plane: FakeControlPlane, start: StartAgent) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.rowsets import RowSet
 from app.schemas.segments import HandInHeader
-from app.worker import live_counts, outbox, settler
+from app.worker import live_counts, outbox, settler, share
 from app.worker.agent import Agent
 from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, FakeControlPlane, refusal, rows
@@ -102,23 +102,24 @@ def test_a_control_plane_that_asks_for_peace_is_not_sent_a_hand_in_again_and_aga
     plane.give_batch(list(rows(4)))
     runtime.let_all()
     start_agent()
-    plane.wait(lambda: plane.called("results"))
-    plane.never(lambda: len(plane.called("results")) > FEW, 0.3)
+    # The second call shows that the answer to the first was read.
+    plane.never(lambda: len(plane.called("results")) > FEW, 0.3, after=lambda: len(plane.called("results")) > 1)
     come_back(plane)
     plane.wait(lambda: plane.states() == {1: "reported"})
 
 
 def test_a_control_plane_that_asks_for_peace_is_not_asked_for_shards_again_and_again(
-    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even while rows start: each may be the one after which a claim is due."""
+    monkeypatch.setattr(share, "LONGEST_PAUSE_SECONDS", 1.0)
     plane.give_batch(list(rows(100)), shard_rows=16)
     plane.next("claim", None, *ASKED_FOR_PEACE)
     start_agent()
     runtime.let(*range(8))
-    plane.wait(lambda: len(plane.called("claim")) > 1)
+    plane.wait(lambda: len(plane.called("claim")) > 2)  # so the answer to the one before was read
     runtime.let(*range(8, 12))
-    plane.never(lambda: len(plane.called("claim")) > FEW, 0.3)
+    plane.never(lambda: len(plane.called("claim")) > FEW, 0.3, after=lambda: len(runtime.started) == 16)
 
 
 def test_a_failure_that_nobody_answers_is_left_to_the_spool_once(
@@ -128,8 +129,8 @@ def test_a_failure_that_nobody_answers_is_left_to_the_spool_once(
     agents: list[Agent] = []
 
     def unanswered(_call: object) -> None:
-        for share in agents[0]._shares.all():
-            share.give_up()
+        for one in agents[0]._shares.all():
+            one.give_up()
         raise ConnectionError("it has gone away")
 
     monkeypatch.setattr(plane, "_report_failure", unanswered)
