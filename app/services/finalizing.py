@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
-from app.blobs.store import BlobWriter
+from app.blobs.store import BlobWriter, Stored
 from app.db import batches as batches_sql
-from app.db import blobs as blobs_sql
 from app.db import locks
 from app.db.batches import Tally
 from app.db.tables import Batch, File
@@ -29,11 +28,10 @@ PIECE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A finished content: its blob, its bytes, its digest and its lines."""
+    """A finished content: its blob, what it holds, and its lines."""
 
     key: str
-    bytes: int
-    digest: str
+    stored: Stored
     lines: int
 
 
@@ -71,8 +69,7 @@ class _Content:
         if not self._lines:
             return None
         key, writer = self._write()
-        stored = writer.commit()
-        return _Written(key, stored.bytes, stored.sha256, self._lines)
+        return _Written(key, writer.commit(), self._lines)
 
     def _write(self) -> tuple[str, BlobWriter]:
         if self._begun is None:
@@ -135,7 +132,7 @@ def _conclude(
 def _file(session: Session, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:
     if written is None:
         return None
-    if not blobs_sql.mark_put(session, written.key, size=written.bytes, digest=written.digest, now=now):
+    if not blobs.mark_put(session, written.key, written.stored, now):
         raise LookupError(f"blob {written.key} was collected while it was written")
     lives = batch.output_expires_seconds
     file = File(
@@ -143,7 +140,7 @@ def _file(session: Session, batch: Batch, written: _Written | None, kind: str, n
         org_id=batch.org_id,
         purpose="batch_output",
         filename=f"{batch.id}_{kind}.jsonl",
-        bytes=written.bytes,
+        bytes=written.stored.bytes,
         blob_key=written.key,
         created_at=now,
         expires_at=now + timedelta(seconds=lives) if lives is not None else None,

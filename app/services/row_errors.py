@@ -1,16 +1,20 @@
 """Why rows of a batch failed, most frequent first: a look at some of them, so that it costs the same for any batch."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from sqlmodel import Session
 
+from app.blobs.checked import Recorded, as_file
+from app.blobs.store import BlobDamaged
 from app.db import files as files_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch
 from app.domain.batches import ENDED
 from app.domain.row_failures import most_frequent
 from app.schemas.batches import RowErrors, TopError
+from app.services import blobs, damage
 from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
 
@@ -22,7 +26,7 @@ TOP_ERRORS = 5
 class _Piece(NamedTuple):
     """Bytes of a blob with lines in them. `stored`: they are a segment's, with row and flag before each line."""
 
-    blob_key: str
+    content: Recorded
     start: int
     end: int
     stored: bool
@@ -43,19 +47,22 @@ def top(yard: Yard, caller: Caller, batch_id: str) -> RowErrors:
 def _pieces(session: Session, yard: Yard, batch: Batch) -> list[_Piece]:
     if batch.state not in ENDED:
         segments = segments_sql.with_failures(session, batch.id, MAX_SEGMENTS)
-        return [_Piece(each.blob_key, each.start, each.start + each.length, stored=True) for each in segments]
+        return [
+            _Piece(blobs.recorded(session, each.blob_key), each.start, each.start + each.length, stored=True)
+            for each in segments
+        ]
     if batch.error_file_id is None:
         return []
     found = files_sql.content(session, batch.error_file_id, org_id=batch.org_id, now=yard.store.now(session))
-    return [_Piece(found[1].key, 0, found[0].bytes, stored=False)] if found is not None else []
+    return [_Piece(blobs.as_recorded(found[1]), 0, found[0].bytes, stored=False)] if found is not None else []
 
 
 def _failed_lines(yard: Yard, pieces: list[_Piece]) -> Iterator[bytes]:
-    """Give the whole lines of failed rows within the first MAX_BYTES of all pieces."""
+    """Give the whole lines of failed rows within the first MAX_BYTES of all pieces; none behind what is damaged."""
     left = MAX_BYTES
     for piece in pieces:
         end = min(piece.end, piece.start + left)
-        with yard.blobs.open(piece.blob_key, piece.start, end) as file:
+        with suppress(BlobDamaged), as_file(damage.pieces(yard, piece.content, piece.start, end)) as file:
             for line in file:
                 left -= len(line)
                 if not line.endswith(b"\n"):  # cut by the limit
