@@ -45,6 +45,11 @@ class Content:
     sha256: str
     by_lease: bool
 
+    @property
+    def blob_key(self) -> str:
+        """The key of its blob."""
+        return self.recorded.key
+
 
 def begin(yard: Yard, caller: Caller) -> str:
     """Commit the row of the blob that an upload is about to write, and give its key (PROTOCOL 5)."""
@@ -187,7 +192,7 @@ def pieces(yard: Yard, content: Content, start: int, end: int) -> Generator[byte
     Raises Conflict when that one is damaged, BlobMissing and BlobUnavailable. What gives the others raises BlobDamaged.
     """
     if content.by_lease:
-        return _unchecked(yard.blobs.open(content.recorded.key, start, end))
+        return _unchecked(yard.blobs.open(content.blob_key, start, end))
     source = damage.pieces(yard, content.recorded, start, end)
     try:
         first = next(source, b"")
