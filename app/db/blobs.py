@@ -1,11 +1,14 @@
 """Rows of blobs. Announced and committed before the content is written, marked put after it (PROTOCOL 5, 8)."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import update
-from sqlmodel import Session, col
+from sqlmodel import Session, col, select
 
 from app.db.tables import Blob
+
+_NEEDED = (col(Blob.put_at).is_not(None), col(Blob.unreferenced_at).is_(None))
 
 
 def announce(session: Session, key: str, *, org_id: str, now: datetime) -> None:
@@ -42,3 +45,14 @@ def mark_sound(session: Session, key: str) -> bool:
     statement = update(Blob).where(col(Blob.key) == key, col(Blob.damaged_at).is_not(None))
     found = session.execute(statement.values(damaged_at=None, damage=None).returning(col(Blob.key)))
     return found.first() is not None
+
+
+def needed(session: Session, *, after: str, limit: int) -> Sequence[Blob]:
+    """Read contents that something refers to, by key, those behind `after`."""
+    query = select(Blob).where(col(Blob.key) > after, *_NEEDED).order_by(col(Blob.key)).limit(limit)
+    return session.exec(query).all()
+
+
+def is_needed(session: Session, key: str) -> bool:
+    """Tell whether something still refers to a content."""
+    return session.exec(select(Blob.key).where(col(Blob.key) == key, *_NEEDED)).first() is not None

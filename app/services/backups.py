@@ -123,15 +123,18 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         if _differ(folder / name, data_dir / name):
             raise BackupRefused(f"{data_dir / name} is not the backup's, and would be lost: move the folder away first")
     saved = LocalBlobs(folder / "blobs")
-    for key in _keys(folder / "blobs"):
-        yard.blobs.put(key, _chunks(saved.open(key)))
+    digests = {key: yard.blobs.put(key, _chunks(saved.open(key))).sha256 for key in _keys(folder / "blobs")}
     for name in KEY_FILES:
         _copy_private(folder / name, data_dir / name)
     with backups_sql.put_back(yard.store, folder / backups_sql.file_name(yard.store)) as store:
         settle(store, made_at=made.made_at)
         # An older version's database may have other columns, and is brought up first.
         known = backups_sql.contents(store) if made.revision == schema.head() else ()
-    lost = tuple(each.key for each in known if each.needed and not _is_there(yard.blobs, each))
+    lost = tuple(
+        each.key
+        for each in known
+        if each.needed and (each.key not in digests or each.digest not in {None, digests[each.key]})
+    )
     return replace(made, damaged=lost)
 
 

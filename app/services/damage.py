@@ -124,15 +124,19 @@ def of_input(yard: Yard, worker_id: str, lease_id: int) -> DamagedInput | None:
         if job is None or batch is None or job.input_sum is None:
             return None
         key = input_blob(session, batch.id)
+    what = input_differs(yard, job, key)
+    return DamagedInput(batch, job, key, what) if what is not None else None
+
+
+def input_differs(yard: Yard, job: Job, key: str) -> str | None:
+    """Say where a shard's input differs from what was validated. None: it does not, or it is gone."""
     try:
         with yard.blobs.open(key, job.start, job.end) as file:
             chunks = iter(lambda: file.read(CHUNK), b"")
             (found,) = range_sums(chunks, [(job.start, job.end)], offset=job.start)
     except BlobMissing:
         return None
-    if found == job.input_sum:
-        return None
-    return DamagedInput(batch, job, key, f"its bytes {job.start} to {job.end - 1} are not those that were written")
+    return None if found == job.input_sum else f"its bytes {job.start} to {job.end - 1} are not those that were written"
 
 
 def note_input(session: Session, found: DamagedInput, now: datetime) -> None:
