@@ -22,11 +22,10 @@ def check_contents(folder: Path | None) -> Iterator[Finding]:
     count = 0
     totals: dict[str, Any] | None = None
     asked = server_part.command("contents", *server_part.data_option(folder))
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603 - our own program
         asked, env=server_part.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
+        for line in running.stdout or ():
             found = json.loads(line)
             if "state" not in found:
                 totals = found
@@ -60,9 +59,8 @@ def _last(totals: dict[str, Any] | None, errors: str) -> Finding:
     if totals is None:
         why = clean(errors.strip().removeprefix("gpuyard: ")) or "this machine's server part ended without a word"
         return Finding(PART, "red", f"not all was read: {why}", "run it on the machine of the control plane")
-    read = (
-        f"{totals['contents']} contents ({totals['bytes'] / 1024**2:.1f} MiB) and {totals['shards']} shards were read"
-    )
+    size = f"{totals['bytes'] / 1024**2:.1f} MiB"
+    read = f"{totals['contents']} contents ({size}) and the input of {totals['shards']} shards were read"
     if totals["wrong"]:
-        return Finding(PART, "red", f"{read}, {totals['wrong']} are not what was written", "see above")
-    return Finding(PART, "ok", f"{read} and are what was written")
+        return Finding(PART, "red", f"{read}: {totals['wrong']} are damaged or missing", "see above")
+    return Finding(PART, "ok", f"{read}: all is what was written")

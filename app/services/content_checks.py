@@ -58,7 +58,10 @@ class Totals:
 
 
 def check(yard: Yard, totals: Totals) -> Iterator[Found]:
-    """Give what is not as it was written, marking it, and what is so again; counts in `totals`. Raises BlobUnavailable."""
+    """Give what is not as it was written, marking it, and what is so again; counts in `totals`.
+
+    Raises BlobUnavailable.
+    """
     after = ""
     while True:
         with yard.store.read() as session:
