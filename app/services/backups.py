@@ -39,7 +39,7 @@ class BackupRefused(Exception):
 class Made:
     """What a backup holds. `damaged` names contents that somebody needs and that are not what was written, or gone.
 
-    After a restore those are meant that are needed and were not put back, because the backup lacks them.
+    After a restore those are meant that are needed and were not put back whole, because the backup has them no better.
     """
 
     made_at: str
