@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.measures import (
     ceiling,
     control_plane,
+    downloads,
     latency,
     memory,
     million,
@@ -115,6 +116,7 @@ MEASURES: dict[str, Measure] = {
     "order": lambda product, plan, _: order.order(product, rounds=1, rows=plan.saturation_rows),
     "pools": lambda product, plan, _: pools.pools(product, plan.pool_rows),
     "latency": lambda product, plan, _: latency.latency(product, plan.latency_batches),
+    "downloads": lambda product, plan, _: downloads.downloads(product, product.installation.data.parent, plan.rounds),
     "validation": lambda product, plan, _: control_plane.validation(
         product, rounds=plan.validation_rounds, rows=plan.validation_rows
     ),

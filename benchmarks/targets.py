@@ -57,6 +57,7 @@ _ALL = (
     Target("P11", "4 workers, 4 engines, x one", must=3.5, goal=3.8),
     Target("P13.claim", "claim p99 with 1,000,000 jobs, x with 1,000", must=3, goal=3, at_most=True),
     Target("P13.sweep", "seconds of one sweep pass at that size", must=None, goal=1, at_most=True),
+    Target("P14.download", "rate of a download, x one of a content without checksums", must=0.9, goal=1),
 )
 TARGETS = {target.key: target for target in _ALL}
 

@@ -1,6 +1,7 @@
 """`python -m app.api`: what `gpuyard serve` starts. `migrate` as its argument brings the schema up, and ends.
 
 `check` says on standard output, as JSON, whether database, schema and contents can be used: for `gpuyard doctor`.
+`contents` reads all of them and says what is not what was written: for `gpuyard doctor --contents`.
 `backup` and `restore` with a folder are the commands of these names.
 """
 
@@ -24,6 +25,9 @@ with ends_at_once():
     from config.settings import ServerSettings, load
 
 
+VERBS = ("serve", "migrate", "check", "contents", "backup", "restore")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; gives the exit code."""
     asked = _parser().parse_args(arguments)
@@ -39,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 from app.api import backing_up  # noqa: PLC0415 - only these verbs need it
 
             return backing_up.run(asked.verb, settings, asked.folder, as_json=asked.json)
+        if asked.verb == "contents":
+            from app.api import checking_contents  # noqa: PLC0415 - only this verb needs it
+
+            return checking_contents.run(settings)
         configure("api", level=settings.log_level, as_json=settings.log_json)
         if asked.migrate and not _is_current(settings):
             _migrate(settings)
@@ -55,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuyard serve", description="The API and its schema.")
-    parser.add_argument("verb", nargs="?", choices=("serve", "migrate", "check", "backup", "restore"), default="serve")
+    parser.add_argument("verb", nargs="?", choices=VERBS, default="serve")
     parser.add_argument("folder", nargs="?", type=Path, help="of backup and restore")
     parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
     parser.add_argument("--migrate", action="store_true", help="bring the schema up first")

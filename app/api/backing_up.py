@@ -55,4 +55,5 @@ def _damage(verb: str, made: Made, data_dir: Path) -> str:
     if verb == "backup":
         return f"this installation has lost or damaged contents that are still needed, and so has the backup: {keys}"
     place = data_dir / "blobs" / "ab" / "cd" / "abcd…"
-    return f"the backup lacks contents that are still needed: {keys}. Where another copy has them, put them to {place}"
+    lost = f"the backup lacks, or has damaged, contents that are still needed: {keys}"
+    return f"{lost}. Where another copy has them, put them to {place}"

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
+from app.api.contents import CheckedResponse
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.schemas.batches import BatchObject, NewBatch, RowErrors
 from app.schemas.listing import Listing
@@ -53,7 +54,7 @@ def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | N
     """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
     found = results.read(yard, caller, batch_id, after=after)
     headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
-    return StreamingResponse(found.pieces(), headers=headers, media_type="application/jsonl")
+    return CheckedResponse(found.pieces(), headers=headers, media_type="application/jsonl")
 
 
 @router.get("/v1/batches/{batch_id}/errors")

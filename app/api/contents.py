@@ -1,49 +1,63 @@
 """Sending a file: in pieces, resumable by `Range` and a strong `ETag`, never re-encoded (OPENAI_CONTRACT 1.9)."""
 
+import logging
 import re
-from collections.abc import Iterator
-from typing import BinaryIO
 from urllib.parse import quote
 
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from app.api.errors import envelope
-from app.blobs.store import BlobStore
+from app.blobs.store import BlobError
 from app.domain.byte_ranges import Unsatisfiable, parse_range
+from app.services import files
+from app.services.context import Yard
 from app.services.files import Content
 
-PIECE_BYTES = 256 * 1024
+_log = logging.getLogger("gpuyard.api")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._ -]")
 
 
-def send(blobs: BlobStore, content: Content, request: Request) -> Response:
-    """Answer a GET or HEAD. Opens the content before it answers, so that a missing one is an error and no cut body."""
+class CheckedResponse(StreamingResponse):
+    """An answer that ends before its declared length when a content turns out to be damaged: no wrong byte is sent."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send what is as it was written. The server then drops the connection: the answer was not completed."""
+        try:
+            await super().stream_response(send)
+        except BlobError as error:
+            _log.error("an answer was cut off: %s", error)
+
+
+def send(yard: Yard, content: Content, request: Request) -> Response:
+    """Answer a GET or HEAD. Reads before it answers, so that what cannot be read is an error and no cut body."""
+    file, size = content.file, content.recorded.bytes
     etag = f'"{content.sha256}"'
     headers = {
         "etag": etag,
         "accept-ranges": "bytes",
         "content-encoding": "identity",
-        "content-disposition": disposition(content.filename),
+        "content-disposition": disposition(file.filename),
         "x-content-type-options": "nosniff",
     }
     if etag in entity_tags(request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     try:
-        asked = parse_range(_range_header(request, etag), content.bytes)
+        asked = parse_range(_range_header(request, etag), size)
     except Unsatisfiable:
-        message = f"The file has {content.bytes} bytes, and none in the range that was asked for."
-        size = {"content-range": f"bytes */{content.bytes}"}
-        return envelope(416, message, code="range_not_satisfiable", headers=size)
-    start, end = asked or (0, content.bytes)
+        message = f"The file has {size} bytes, and none in the range that was asked for."
+        return envelope(416, message, code="range_not_satisfiable", headers={"content-range": f"bytes */{size}"})
+    start, end = asked or (0, size)
+    files.check_size(yard, content, end)
     headers["content-length"] = str(end - start)
     if asked is not None:
-        headers["content-range"] = f"bytes {start}-{end - 1}/{content.bytes}"
+        headers["content-range"] = f"bytes {start}-{end - 1}/{size}"
     status = 200 if asked is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type="application/octet-stream")
-    file = blobs.open(content.blob_key, start, end)
-    return StreamingResponse(_pieces(file), status, headers, media_type="application/octet-stream")
+    found = files.pieces(yard, content, start, end)
+    return CheckedResponse(found, status, headers, media_type="application/octet-stream")
 
 
 def disposition(filename: str) -> str:
@@ -61,9 +75,3 @@ def _range_header(request: Request, etag: str) -> str | None:
     """Give the `Range`, unless `If-Range` says that the caller holds a part of something else."""
     held = request.headers.get("if-range")
     return request.headers.get("range") if held is None or held.strip() == etag else None
-
-
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece

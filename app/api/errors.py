@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.blobs.store import BlobMissing, BlobUnavailable
+from app.blobs.store import BlobDamaged, BlobMissing, BlobUnavailable
 from app.db.store import DatabaseUnavailable
 from app.domain.errors import BadRequest, Conflict, Refusal, TryLater
 
@@ -28,6 +28,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(DatabaseUnavailable, _away)
     app.add_exception_handler(BlobUnavailable, _away)
     app.add_exception_handler(BlobMissing, _content_lost)
+    app.add_exception_handler(BlobDamaged, _content_damaged)
 
 
 def envelope(
@@ -120,6 +121,12 @@ async def _away(request: Request, error: Exception) -> Response:
 async def _content_lost(request: Request, error: Exception) -> Response:
     _log.error("%s %s: %s", request.method, request.url.path, error)
     return envelope(404, "the content of this file is gone", code="content_missing")
+
+
+async def _content_damaged(request: Request, error: Exception) -> Response:
+    damaged = _as(BlobDamaged, error)
+    _log.error("%s %s: %s", request.method, request.url.path, damaged)
+    return of_refusal(Conflict(f"a content is damaged on the server: {damaged.what}", code="content_damaged"))
 
 
 def _as(kind: type[E], error: Exception) -> E:

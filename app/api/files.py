@@ -86,4 +86,4 @@ def delete(yard: TheYard, caller: TheCaller, file_id: str) -> FileDeleted:
 @router.head("/v1/files/{file_id}/content", response_class=Response, include_in_schema=False)
 def content(yard: TheYard, caller: TheCaller, request: Request, file_id: str) -> Response:
     """Send a file's bytes."""
-    return contents.send(yard.blobs, files.content(yard, caller, file_id), request)
+    return contents.send(yard, files.content(yard, caller, file_id), request)

@@ -18,6 +18,7 @@ from typing import BinaryIO, Self, cast
 from app import durable
 from app.blobs.sections import Section
 from app.blobs.store import BlobMissing, BlobUnavailable, ForeignStore, Stored, checked_key, is_key
+from app.checksums import BlockSums
 
 MARKER = "store.id"
 _READ_BYTES = 1024 * 1024
@@ -169,6 +170,7 @@ class LocalBlobWriter:
         self._unfinished = unfinished
         self._path = path
         self._digest = hashlib.sha256()
+        self._sums = BlockSums()
         self._bytes = 0
         self._file = os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
@@ -177,6 +179,7 @@ class LocalBlobWriter:
         with _os_errors(self._key, writing=True):
             self._file.write(chunk)
         self._digest.update(chunk)
+        self._sums.add(chunk)
         self._bytes += len(chunk)
 
     def commit(self) -> Stored:
@@ -189,7 +192,7 @@ class LocalBlobWriter:
             self._unfinished.replace(self._path)
             for folder in (self._path.parent, self._path.parent.parent, self._path.parent.parent.parent):
                 durable.sync(folder)
-        return Stored(self._bytes, self._digest.hexdigest())
+        return Stored(self._bytes, self._digest.hexdigest(), self._sums.text())
 
     def abort(self) -> None:
         """Drop the file unless it was committed. Never raises: what cannot be removed now is a leftover."""

@@ -26,7 +26,11 @@ class BlobMissing(BlobError):
 
 
 class BlobDamaged(BlobError):
-    """The content does not match the checksum that was taken when it was written."""
+    """The content is not what was written. `what` says where they differ, in words for people."""
+
+    def __init__(self, what: str, key: str = "") -> None:
+        super().__init__(f"blob {key}: {what}" if key else what)
+        self.what = what
 
 
 class BlobUnavailable(BlobError):
@@ -39,10 +43,11 @@ class ForeignStore(BlobUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a finished write holds: the count of bytes, and their SHA-256 in hex."""
+    """What a finished write holds: the count of bytes, their SHA-256 in hex, and their blocks' sums (app.checksums)."""
 
     bytes: int
     sha256: str
+    block_sums: str
 
 
 class BlobWriter(AbstractContextManager["BlobWriter"], Protocol):

@@ -3,28 +3,38 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from app.cli.connection import find_server
+from app.cli.content_checks import check_contents
 from app.cli.errors import CliError, ExitCode
 from app.cli.findings import Finding
 from app.cli.machine_checks import check_app, check_broker, check_runtimes
 from app.cli.printing import Json, clean, print_json
+from app.cli.serve import Data
 from app.cli.server_checks import check_own_server_part, check_server
 
 COLOURS = {"ok": "green", "warn": "yellow", "red": "bold red"}
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    contents: Annotated[
+        bool,
+        typer.Option("--contents", help="Read every stored content instead, and compare it with what was written."),
+    ] = False,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
     """Look at server, database, schema, blobs, workers, clock, broker, runtime, and whose `app` is imported.
 
     Each red line says what to do. Exit code: 0, or 1 when a line is red.
     """
     found = []
-    for finding in examine():
+    for finding in check_contents(data) if contents else examine():
         found.append(finding)
         if not as_json:
             show(finding)

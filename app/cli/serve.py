@@ -7,14 +7,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-import app
+from app.cli import server_part
 from app.cli.errors import require_extra
 from app.cli.printing import Json
+from app.cli.server_part import data_option
 
 Data = Annotated[
     Path | None, typer.Option("--data", help="Folder of database, blobs and keys, as with `gpuyard up --data`.")
 ]
-_ROOT = str(Path(app.__file__).parents[1])
 
 
 def serve(
@@ -53,7 +53,7 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Copy database, contents and keys into a folder, while everything runs."""
-    _become("backup", str(folder.absolute()), *_data(data), *(["--json"] if as_json else []))
+    _become("backup", str(folder.absolute()), *data_option(data), *(["--json"] if as_json else []))
 
 
 def restore(
@@ -62,14 +62,9 @@ def restore(
     as_json: Json = False,
 ) -> None:
     """Fill an empty installation with a backup."""
-    _become("restore", str(folder.absolute()), *_data(data), *(["--json"] if as_json else []))
-
-
-def _data(folder: Path | None) -> list[str]:
-    return [] if folder is None else ["--data-dir", str(folder.absolute())]
+    _become("restore", str(folder.absolute()), *data_option(data), *(["--json"] if as_json else []))
 
 
 def _become(*arguments: str) -> NoReturn:
     require_extra("server", "fastapi", "uvicorn", "sqlmodel", "alembic")
-    path = os.pathsep.join(part for part in (_ROOT, os.environ.get("PYTHONPATH", "")) if part)
-    os.execve(sys.executable, [sys.executable, "-m", "app.api", *arguments], os.environ | {"PYTHONPATH": path})  # noqa: S606 - our own program, no shell
+    os.execve(sys.executable, server_part.command(*arguments), server_part.environment())  # noqa: S606 - our own program, no shell

@@ -4,19 +4,16 @@ The command line never opens the database: `/readyz` tells, else `python -m app.
 """
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-import app
+from app.cli import server_part
 from app.cli.batch_text import CONTROL_WORK
 from app.cli.connection import Address, no_api_behind
 from app.cli.findings import Finding
@@ -79,12 +76,10 @@ def check_own_server_part() -> Iterator[Finding]:
         why = "this machine has no database of its own" if not here else "this machine has no server part"
         yield from (Finding(part, "warn", f"not looked at: the server does not answer, and {why}") for part in PARTS)
         return
-    root = str(Path(app.__file__).parents[1])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "app.api", "check"],
-            env=os.environ | {"PYTHONPATH": path},
+        done = subprocess.run(  # noqa: S603 - our own program
+            server_part.command("check"),
+            env=server_part.environment(),
             capture_output=True,
             timeout=LOCAL_SECONDS,
             check=False,

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, or_
+from sqlalchemy import ColumnElement, and_, or_
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Blob, File
 from app.domain.batches import ENDED
 
 _ENDED = sorted(ENDED)
+_NAMED = 100
 
 
 def find(session: Session, file_id: str, *, org_id: str, now: datetime, lock: bool = False) -> File | None:
@@ -57,6 +58,18 @@ def in_use(session: Session, file_id: str) -> bool:
     """Tell whether a batch that has not ended reads the file."""
     query = select(Batch.id).where(col(Batch.input_file_id) == file_id, col(Batch.state).not_in(_ENDED)).limit(1)
     return session.exec(query).first() is not None
+
+
+def of_blob(session: Session, key: str) -> File | None:
+    """Find the file whose content a blob is; None for that of a hand-in."""
+    return session.exec(select(File).where(col(File.blob_key) == key)).first()
+
+
+def batches_in_need(session: Session, file_id: str) -> Sequence[Batch]:
+    """Read the batches whose result a file is, or whose input while they have not ended."""
+    reads = and_(col(Batch.input_file_id) == file_id, col(Batch.state).not_in(_ENDED))
+    query = select(Batch).where(or_(col(Batch.output_file_id) == file_id, col(Batch.error_file_id) == file_id, reads))
+    return session.exec(query.order_by(col(Batch.seq)).limit(_NAMED)).all()
 
 
 def _seen(now: datetime) -> ColumnElement[bool]:

@@ -153,6 +153,22 @@ def content_tries(session: Session, lease_id: int) -> int:
     return session.exec(query).first() or 0
 
 
+def with_input_sums(session: Session, after: int, limit: int) -> Sequence[Job]:
+    """Read shards that have not ended and whose input has a checksum, those behind `after`."""
+    query = (
+        select(Job)
+        .where(
+            col(Job.kind) == JobKind.SHARD,
+            col(Job.state).in_([JobState.QUEUED, JobState.LEASED]),
+            col(Job.input_sum).is_not(None),
+            col(Job.id) > after,
+        )
+        .order_by(col(Job.id))
+        .limit(limit)
+    )
+    return session.exec(query).all()
+
+
 def some_completed(session: Session, batch_id: str) -> bool:
     """Tell whether a row of a batch was answered and is stored."""
     query = select(Job.id).where(col(Job.batch_id) == batch_id, col(Job.kind) == JobKind.SHARD, col(Job.completed) > 0)

@@ -45,3 +45,8 @@ def with_failures(session: Session, batch_id: str, limit: int) -> Sequence[Segme
         .limit(limit)
     )
     return session.exec(query).all()
+
+
+def of_blob(session: Session, key: str) -> Sequence[Segment]:
+    """Read the segments of a hand-in, which are of one batch."""
+    return session.exec(select(Segment).where(col(Segment.blob_key) == key).order_by(col(Segment.id))).all()

@@ -109,7 +109,8 @@ class Blob(SQLModel, table=True):
     block_sums: str | None = None
     """Checksums of the content's blocks in hex, one after the other (app.checksums); None: it was written without."""
     damaged_at: datetime | None = _at()
-    """When a read found bytes that are not those that were written."""
+    """When a read found bytes that are not those that were written; `damage` says which."""
+    damage: str | None = None
     unreferenced_at: datetime | None = _at()
     collected_at: datetime | None = _at()
 

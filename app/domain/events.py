@@ -15,8 +15,10 @@ MEANINGS: Mapping[str, str] = {
     "batch.failed": "Its input or its models were refused, or its first rows all failed alike; its errors say why.",
     "batch.cancelled": "It has ended after a cancel, and what was finished is in its files.",
     "batch.expired": "It has ended with its window, and what was finished is in its files.",
-    "batch.damaged": "A result file of it, `file`, is not what was written; so all that is kept of it stays.",
+    "batch.damaged": "A content of it is not what was written, or is gone: its input or a result, `file`, or a "
+    "`segment`; `what` says where they differ, and `rows` whose it is.",
     "batch.forgotten": "It ended so long ago that it is listed no more.",
+    "file.damaged": "A file that no batch needs is not what was written; `what` says where they differ.",
     "file.created": "A file was uploaded.",
     "file.deleted": "A file was deleted by a user.",
     "file.expired": "A file has reached the end of its life.",

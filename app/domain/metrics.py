@@ -170,6 +170,12 @@ WEBHOOKS = _counter(
     "Tries to deliver a webhook by what became of it: `delivered`, `waiting` for the next, `given_up` or `dropped`.",
     "state",
 )
+DAMAGED = _counter(
+    S.CONTROL,
+    "gpuyard_damaged_contents_total",
+    "Contents that were found to be not what was written, or to be gone: an `input`, a `segment` or a `result`.",
+    "kind",
+)
 SWEEP_PASSES = _counter(
     S.CONTROL, "gpuyard_sweep_passes_total", "Passes of sweeps that this process ran.", "sweep", "outcome"
 )

@@ -44,6 +44,7 @@ class Grant(Wire):
 
     `parameters` are what some of its rows ask for that not every runtime takes; with none no row needs a look.
     `row_by_row`: one row at a time, each named by a `RowStart` before it starts and handed in before the next.
+    `input_sum`: the checksum of that range (app.checksums), which rows are only run of bytes that match; None: unknown.
     `content`: the text of that range where it is short, so that nobody has to fetch it; None: to be fetched.
     """
 
@@ -54,6 +55,7 @@ class Grant(Wire):
     rows: int
     start: int
     end: int
+    input_sum: str | None = None
     done: str = ""
     rejected: list[RejectedRow] = Field(default_factory=list)
     parameters: list[str] = Field(default_factory=list)

@@ -41,7 +41,7 @@ class BackupRefused(Exception):
 class Made:
     """What a backup holds. `damaged` names contents that somebody needs and that are not what was written, or gone.
 
-    After a restore those are meant that are needed and were not put back, because the backup lacks them.
+    After a restore those are meant that are needed and were not put back whole, because the backup has them no better.
     """
 
     made_at: str
@@ -129,8 +129,7 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         if _differ(folder / name, data_dir / name):
             raise BackupRefused(f"{data_dir / name} is not the backup's, and would be lost: move the folder away first")
     saved = LocalBlobs(folder / "blobs")
-    for key in saved.all_keys():
-        yard.blobs.put(key, _chunks(saved.open(key)))
+    digests = {key: yard.blobs.put(key, _chunks(saved.open(key))).sha256 for key in saved.all_keys()}
     if (store_id := saved.identity()) is not None:
         yard.blobs.mark(store_id)
     for name in KEY_FILES:
@@ -139,7 +138,11 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         settle(store, made_at=made.made_at)
         # An older version's database may have other columns, and is brought up first.
         known = backups_sql.contents(store) if made.revision == schema.head() else ()
-    lost = tuple(each.key for each in known if each.needed and not _is_there(yard.blobs, each))
+    lost = tuple(
+        each.key
+        for each in known
+        if each.needed and (each.key not in digests or each.digest not in {None, digests[each.key]})
+    )
     return replace(made, damaged=lost)
 
 

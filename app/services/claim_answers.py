@@ -48,6 +48,7 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
             rows=job.rows,
             start=job.start,
             end=job.end,
+            input_sum=job.input_sum,
             done=job.done_rows,
             rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
             parameters=_asked(needs.get(job.requirement_key or "")),

@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from app.domain import metrics
+from app.domain.contents import ContentKind
 from app.schemas.segments import Part, PartVerdict
 from config.metrics import RowCounters, counter, histogram, registry
 
@@ -17,16 +18,23 @@ class Counters:
         self.control_work = histogram(metrics.CONTROL_WORK, self.registry)
         self.sweep_passes = counter(metrics.SWEEP_PASSES, self.registry)
         self.webhooks = counter(metrics.WEBHOOKS, self.registry)
+        self._damaged = counter(metrics.DAMAGED, self.registry)
         self._rows = RowCounters(metrics.ROWS, metrics.TOKENS, self.registry)
         self._parts = counter(metrics.HAND_IN_PARTS, self.registry)
         for outcome in ("rung", "failed", "dropped"):
             self.bells.labels(outcome)  # a rate needs the zero before the first one
         for state in ("delivered", "waiting", "given_up", "dropped"):
             self.webhooks.labels(state)
+        for kind in ContentKind:
+            self._damaged.labels(kind.value)
 
     def expect(self, pool: str) -> None:
         """Show a pool's rows from zero on: a rate would miss the first ones otherwise."""
         self._rows.expect(pool)
+
+    def damaged(self, kind: ContentKind) -> None:
+        """Count a content that was found damaged or missing."""
+        self._damaged.labels(kind.value).inc()
 
     def handed_in(self, pool: str, part: Part, verdict: PartVerdict) -> None:
         """Count a part of a hand-in after its commit; its rows when they were stored."""

@@ -125,16 +125,17 @@ def _damage(yard: Yard, batch: Batch) -> dict[str, object] | None:
             size = yard.blobs.size(blob.key)
         except BlobMissing:
             size = -1
-        if size != blob.bytes:
+        if size != blob.bytes or blob.damaged_at is not None:
             log.error(
-                "%s of %s is content %s, which has %d bytes instead of %d (-1: it is gone)",
+                "%s of %s is content %s, which has %d bytes of %d (-1: it is gone), and is not what was written",
                 file.filename,
                 batch.id,
                 blob.key,
                 size,
                 blob.bytes,
             )
-            return {"file": file.id, "bytes": blob.bytes, "found_bytes": size if size >= 0 else None}
+            what = "it is gone" if size < 0 else blob.damage or f"it has {size} bytes instead of {blob.bytes}"
+            return {"file": file.id, "what": what}
     return None
 
 

@@ -33,13 +33,15 @@ log = structlog.get_logger("gpuyard.leases")
 class Ending:
     """One lease's end. The lease is locked. `error` is what a failure or a loss leaves on the job.
 
-    `dropped`: nobody wants the job any more, so it is cancelled where it would be queued again.
+    `dropped`: nobody wants the job any more, so it is cancelled where it would be queued again. `final`: no other try
+    of it would end otherwise.
     """
 
     lease: Lease
     end: LeaseEnd
     error: tuple[RowErrorCode, str] | None = None
     dropped: bool = False
+    final: bool = False
 
 
 def silenced(lease: Lease) -> LeaseEnd:
@@ -86,7 +88,7 @@ def end_locked(
             _cost(ending),
             Tally(job.attempts, job.losses),
             batch_stops=ending.dropped or (stopping(batch) and job.verb not in UNCOUNTED),
-            max_attempts=_attempts_bound(job, limits),
+            max_attempts=1 if ending.final else _attempts_bound(job, limits),
             max_losses=losses_bound,
             row_running=_row_running(job, ending.lease) is not None,
         )

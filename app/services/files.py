@@ -1,20 +1,24 @@
 """Files: announced, written, then made; listed, hidden, and read (PROTOCOL 8, OPENAI_CONTRACT 1.8)."""
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from sqlmodel import Session
 
-from app.blobs.store import Stored
+from app.blobs import checked
+from app.blobs.checked import Recorded
+from app.blobs.store import BlobDamaged, Stored
+from app.checksums import BLOCK_BYTES
 from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
-from app.db.tables import File
+from app.db.tables import Blob, File
 from app.domain.errors import NotFound, TryLater
 from app.schemas.files import FileDeleted, FileObject
 from app.schemas.listing import Listing, page
-from app.services import blobs, cursors, ids, leases
+from app.services import blobs, cursors, damage, ids, leases
 from app.services.context import Caller, Yard
 
 MAX_FILES_LISTED = 10_000
@@ -31,12 +35,20 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Where a file's bytes are. `sha256` names exactly these bytes: a strong ETag."""
+    """Where a file's bytes are. `sha256` names exactly these bytes: a strong ETag.
 
-    blob_key: str
-    bytes: int
+    `by_lease`: a worker reads it, which checks its own part, so that damage elsewhere keeps none of the others.
+    """
+
+    file: File
+    recorded: Recorded
     sha256: str
-    filename: str
+    by_lease: bool
+
+    @property
+    def blob_key(self) -> str:
+        """The key of its blob."""
+        return self.recorded.key
 
 
 def begin(yard: Yard, caller: Caller) -> str:
@@ -54,7 +66,7 @@ def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload)
 
     def work(session: Session) -> FileObject:
         now = yard.store.now(session)
-        if not blobs_sql.mark_put(session, key, size=stored.bytes, digest=stored.sha256, now=now):
+        if not blobs.mark_put(session, key, stored, now):
             raise TryLater("the upload took so long that it was cleaned away; send it again", code="upload_expired")
         seconds = upload.expires_seconds
         if seconds is None and upload.purpose == "batch":
@@ -132,18 +144,61 @@ def delete(yard: Yard, caller: Caller, file_id: str) -> FileDeleted:
 
 
 def content(yard: Yard, caller: Caller, file_id: str) -> Content:
-    """Say where a file's bytes are. A worker's key reads the input of jobs it holds (DESIGN 11). Raises NotFound."""
+    """Say where a file's bytes are. A worker's key reads the input of jobs it holds (DESIGN 11).
+
+    Raises NotFound, and Conflict for a content that was found damaged.
+    """
     reads = caller.has("read")
     with yard.store.read() as session:
         now = yard.store.now(session)
         found = files_sql.content(session, file_id, org_id=caller.org_id, now=now) if reads else None
-    if found is None and caller.has("worker") and leases.may_read(yard, caller, file_id):
+    by_lease = found is None and caller.has("worker") and leases.may_read(yard, caller, file_id)
+    if by_lease:
         with yard.store.read() as session:
             found = files_sql.content(session, file_id, org_id=None, now=now)
     if found is None:
         raise _no_file(file_id)
-    file, blob = found
-    return Content(file.blob_key, file.bytes, blob.digest or "", file.filename)
+    return readable(*found, by_lease=by_lease)
+
+
+def readable(file: File, blob: Blob, *, by_lease: bool = False) -> Content:
+    """Say where a file's bytes are. Raises Conflict for a content that was found damaged."""
+    if blob.damaged_at is not None and not by_lease:
+        raise damage.refusal(file, blob.damage or "it is not what was written")
+    return Content(file, blobs.as_recorded(blob), blob.digest or "", by_lease)
+
+
+def check_size(yard: Yard, content: Content, end: int) -> None:
+    """Raise Conflict for a content whose length is not what was written, BlobMissing for one that is gone.
+
+    A worker is served its part as long as that is there, up to `end`.
+    """
+    recorded = content.recorded
+    if content.by_lease:
+        found = yard.blobs.size(recorded.key)
+        if found < end:
+            raise damage.refusal(content.file, f"it has {found} bytes instead of {recorded.bytes}")
+        return
+    try:
+        checked.check_size(yard.blobs, recorded)
+    except BlobDamaged as error:
+        damage.note(yard, recorded.key, error.what)
+        raise damage.refusal(content.file, error.what) from error
+
+
+def pieces(yard: Yard, content: Content, start: int, end: int) -> Generator[bytes, None, None]:
+    """Give a range in pieces, the first of which is read now.
+
+    Raises Conflict when that one is damaged, BlobMissing and BlobUnavailable. What gives the others raises BlobDamaged.
+    """
+    if content.by_lease:
+        return _unchecked(yard.blobs.open(content.blob_key, start, end))
+    source = damage.pieces(yard, content.recorded, start, end)
+    try:
+        first = next(source, b"")
+    except BlobDamaged as error:
+        raise damage.refusal(content.file, error.what) from error
+    return _behind(first, source)
 
 
 def shown(file: File) -> FileObject:
@@ -156,6 +211,16 @@ def shown(file: File) -> FileObject:
         filename=file.filename,
         purpose=file.purpose,
     )
+
+
+def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]:
+    yield first
+    yield from rest
+
+
+def _unchecked(file: BinaryIO) -> Generator[bytes, None, None]:
+    with file:
+        yield from iter(lambda: file.read(BLOCK_BYTES), b"")
 
 
 def _no_file(file_id: str) -> NotFound:

@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
-from app.blobs.store import BlobWriter
+from app.blobs.store import BlobWriter, Stored
 from app.db import batches as batches_sql
-from app.db import blobs as blobs_sql
 from app.db import events, locks
 from app.db.batches import Tally
 from app.db.tables import Batch, File, Job
 from app.domain.batches import BatchState, Outcome
+from app.domain.contents import ContentKind
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rowsets import RowSet
@@ -37,11 +37,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A finished content: its blob, its bytes, its digest and its lines."""
+    """A finished content: its blob, what it holds, and its lines."""
 
     key: str
-    bytes: int
-    digest: str
+    stored: Stored
     lines: int
 
 
@@ -79,8 +78,7 @@ class _Content:
         if not self._lines:
             return None
         key, writer = self._write()
-        stored = writer.commit()
-        return _Written(key, stored.bytes, stored.sha256, self._lines)
+        return _Written(key, writer.commit(), self._lines)
 
     def _write(self) -> tuple[str, BlobWriter]:
         if self._begun is None:
@@ -105,7 +103,10 @@ def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
     # A batch that ended before it was validated has no rows and no files (PROTOCOL 5).
     files = _write(yard, batch, findings) if batch.validated_at is not None else _Files()
     line = first_rows.line_of_first(yard, batch)
-    return yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files, findings, line))
+    ended = yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files, findings, line))
+    if ended is not None and findings.segments:
+        yard.counters.damaged(ContentKind.SEGMENT)
+    return ended
 
 
 def _write(yard: Yard, batch: Batch, findings: Findings) -> _Files:
@@ -184,7 +185,7 @@ def _note_damage(session: Session, batch: Batch, findings: Findings, *, now: dat
 def _file(session: Session, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:
     if written is None:
         return None
-    if not blobs_sql.mark_put(session, written.key, size=written.bytes, digest=written.digest, now=now):
+    if not blobs.mark_put(session, written.key, written.stored, now):
         raise LookupError(f"blob {written.key} was collected while it was written")
     lives = batch.output_expires_seconds
     file = File(
@@ -192,7 +193,7 @@ def _file(session: Session, batch: Batch, written: _Written | None, kind: str, n
         org_id=batch.org_id,
         purpose="batch_output",
         filename=f"{batch.id}_{kind}.jsonl",
-        bytes=written.bytes,
+        bytes=written.stored.bytes,
         blob_key=written.key,
         created_at=now,
         expires_at=now + timedelta(seconds=lives) if lives is not None else None,

@@ -1,20 +1,17 @@
 """What is known of a batch's first rows: whether they are still to be seen, and what its owner is told of them."""
 
-from contextlib import suppress
-
 from sqlmodel import Session
 
-from app.blobs.store import BlobMissing
+from app.blobs.store import BlobDamaged, BlobMissing
 from app.db import jobs as jobs_sql
 from app.db.inputs import input_blob
 from app.db.tables import Batch
 from app.domain.batches import Outcome
 from app.domain.first_rows import way_out
 from app.domain.lines import read_lines
+from app.services import blobs, damage
 from app.services.context import Yard
 from app.services.moves import outcome_of
-
-CHUNK = 1024 * 1024
 
 
 def rows_first(session: Session, batch: Batch) -> int:
@@ -32,19 +29,20 @@ def rows_first(session: Session, batch: Batch) -> int:
 
 
 def line_of_first(yard: Yard, batch: Batch) -> int | None:
-    """Find the line of the row that a stopped batch names; blank lines count. None where the input is gone.
+    """Find the line of the row that a stopped batch names; blank lines count. None where the input tells no more.
 
     Raises BlobUnavailable.
     """
     if outcome_of(batch) is not Outcome.FAILED:
         return None
     with yard.store.read() as session:
-        key = input_blob(session, batch.id)
+        content = blobs.recorded(session, input_blob(session, batch.id))
     row = int(batch.errors[0]["line"]) - 1
-    with suppress(BlobMissing), yard.blobs.open(key) as source:
-        lines = read_lines(iter(lambda: source.read(CHUNK), b""), max_line_bytes=yard.limits.max_line_bytes)
+    lines = read_lines(damage.pieces(yard, content), max_line_bytes=yard.limits.max_line_bytes)
+    try:
         return next((line.number for number, line in enumerate(lines) if number == row), None)
-    return None
+    except (BlobDamaged, BlobMissing):
+        return None
 
 
 def concluded(batch: Batch, *, line: int | None) -> list[dict[str, object]]:

@@ -111,10 +111,8 @@ def _store(
         session, [(c.part.lease_id, c.part.seq) for c in checked if c.part.lease_id in leases]
     )
     key = written[0] if written is not None else ""
-    if written is not None:
-        stored = written[1]
-        if not blobs_sql.mark_put(session, key, size=stored.bytes, digest=stored.sha256, now=now):
-            raise TryLater("this hand-in was collected as left over before it was stored: send it again")
+    if written is not None and not blobs.mark_put(session, key, written[1], now):
+        raise TryLater("this hand-in was collected as left over before it was stored: send it again")
     parts = {
         c.part.lease_id: _store_part(session, c, known.get((c.part.lease_id, c.part.seq)), live, jobs, key, now)
         for c in checked

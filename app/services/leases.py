@@ -16,6 +16,7 @@ from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.schemas.claims import EndAnswer, FailureReport, ReleaseRequest
+from app.services import damage
 from app.services.calling import calling_worker
 from app.services.claims import has_work
 from app.services.context import Caller, Yard
@@ -51,8 +52,12 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
 
 
 def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | None = None) -> EndAnswer:
-    """Take a worker's report that it could not run a job: an attempt of three (R-21). The same report is taken once."""
+    """Take a worker's report that it could not run a job: an attempt of three (R-21). The same report is taken once.
+
+    Input that a worker calls damaged is looked at here: where it is, no other worker would find it otherwise.
+    """
     worker = calling_worker(yard, caller, report.worker_id)
+    found = damage.of_input(yard, worker.id, report.lease_id) if report.code is RowErrorCode.INPUT_DAMAGED else None
 
     def work(session: Session) -> tuple[Batch | None, str]:
         now = yard.store.now(session)
@@ -63,12 +68,17 @@ def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | No
             note_stale_report(session, report.lease_id, lease, worker, now=now, data={"error": report.error[:500]})
             return None, STALE
         lease.report_request = report.request_id
-        ending = Ending(lease, LeaseEnd.FAILED, (report.code, report.error[:2000]))
+        if found is not None:
+            damage.note_input(session, found, now)
+        message = found.message if found is not None else report.error
+        ending = Ending(lease, LeaseEnd.FAILED, (report.code, message[:2000]), final=found is not None)
         return _end(session, yard, [ending], now, worker.id), ENDED
 
     batch, verdict = yard.store.run(work)
     if batch is not None:
         ring_after(yard, batch, batch.id)
+        if found is not None:
+            damage.count_input(yard, found)
     return EndAnswer(leases={report.lease_id: verdict}, work=note_call(yard, worker, boot_id))
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from sqlmodel import Session
 
+from app.blobs.checked import as_file
 from app.blobs.store import BlobDamaged, BlobMissing
 from app.db import files as files_sql
 from app.db import jobs as jobs_sql
@@ -15,9 +17,10 @@ from app.db.tables import Batch, Job, Segment
 from app.domain.batches import ENDED, BatchState
 from app.domain.errors import Conflict, NotFound
 from app.domain.outputs import line_start
-from app.services import cursors
+from app.services import cursors, files
 from app.services import segments as segments_service
 from app.services.context import Caller, Yard
+from app.services.files import Content
 from app.services.own_batch import own_batch
 from app.services.shard_lines import damaged_lines, stored_lines
 
@@ -50,59 +53,67 @@ class Results:
 def read(yard: Yard, caller: Caller, batch_id: str, *, after: str | None = None) -> Results:
     """Read results. After the batch's end the cursor is ignored: the file is exactly one line a row, in input order.
 
-    Raises NotFound, BadRequest for a cursor that is none, Conflict for a batch whose validation failed, BlobMissing.
+    Raises NotFound, BadRequest for a cursor that is none, BlobMissing, and Conflict for a batch whose validation failed
+    or one of whose files is damaged. `lines` raises BlobDamaged before a line that is not what was written.
     """
     with yard.store.read() as session:
         batch = own_batch(session, caller, batch_id)
-        if batch.state in ENDED:
-            keys = _contents(session, yard, batch)
-            for key in keys:
-                yard.blobs.size(key)  # one that is gone is an error, and no answer that is cut off
-            return Results(_whole(yard, batch, keys), None)
-        cursor = cursors.parse(after)
-        segments = segments_sql.stored_after(session, batch_id, cursor, SEGMENTS)
+        has_ended = batch.state in ENDED
+        contents = _contents(session, yard, batch) if has_ended else []
+        cursor = cursors.parse(None if has_ended else after)
+        segments = [] if has_ended else segments_sql.stored_after(session, batch_id, cursor, SEGMENTS)
         jobs = jobs_sql.by_ids(session, {segment.job_id for segment in segments})
         source = input_blob(session, batch_id)
+    if has_ended:
+        return Results(_whole(yard, batch, contents), None)
     end = segments[-1].id if segments else cursor
     lines = (line for each in segments for line in _stored(yard, batch, jobs[each.job_id], each, source))
     return Results(lines, str(end))
 
 
-def _contents(session: Session, yard: Yard, batch: Batch) -> list[str]:
-    """Give the blobs of a batch's files. Raises NotFound when one of them was deleted or has expired."""
-    keys = []
+def _contents(session: Session, yard: Yard, batch: Batch) -> list[Content]:
+    """Give the contents of a batch's files.
+
+    Raises NotFound when one of them was deleted or has expired, and Conflict when one was found damaged.
+    """
+    contents = []
     for file_id in (batch.output_file_id, batch.error_file_id):
         if file_id is None:
             continue
         found = files_sql.content(session, file_id, org_id=batch.org_id, now=yard.store.now(session))
         if found is None:
             raise NotFound(f"The file '{file_id}' of this batch was deleted or has expired.", code="file_gone")
-        keys.append(found[1].key)
-    return keys
+        contents.append(files.readable(*found))
+    return contents
 
 
-def _whole(yard: Yard, batch: Batch, keys: Sequence[str]) -> Iterator[bytes]:
+def _whole(yard: Yard, batch: Batch, contents: Sequence[Content]) -> Iterator[bytes]:
+    """Read the beginnings now: a content that is gone, or damaged there, is an error and no answer that is cut off."""
     if batch.state == BatchState.FAILED and batch.validated_at is None:
         raise Conflict(
             f"Batch '{batch.id}' failed its validation and has no results; its `errors` say why.", code="batch_failed"
         )
     if batch.validated_at is None:
         return iter(())
-    return _merged(yard, batch, keys)
+    for content in contents:
+        files.check_size(yard, content, content.recorded.bytes)
+    sources = [as_file(files.pieces(yard, content, 0, content.recorded.bytes)) for content in contents]
+    return _merged(batch, sources)
 
 
-def _merged(yard: Yard, batch: Batch, keys: Sequence[str]) -> Iterator[bytes]:
+def _merged(batch: Batch, sources: Sequence[BinaryIO]) -> Iterator[bytes]:
     """Merge the output and the error file, each in input order, by the ids that follow from the row."""
     with ExitStack() as stack:
-        files = [stack.enter_context(yard.blobs.open(key)) for key in keys]
-        heads = [file.readline() for file in files]
+        for source in sources:
+            stack.enter_context(source)
+        heads = [source.readline() for source in sources]
         for row in range(batch.total):
             start = line_start(batch.id, row)
             place = next((n for n, head in enumerate(heads) if head.startswith(start)), None)
             if place is None:
                 raise LookupError(f"row {row} of {batch.id} is in neither of its files")
             yield heads[place]
-            heads[place] = files[place].readline()
+            heads[place] = sources[place].readline()
 
 
 def _stored(yard: Yard, batch: Batch, job: Job, segment: Segment, source: str) -> Iterator[bytes]:

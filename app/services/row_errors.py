@@ -1,9 +1,11 @@
 """Why rows of a batch failed, most frequent first: a look at some of them, so that it costs the same for any batch."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from sqlmodel import Session
 
+from app.blobs.checked import Recorded, as_file
 from app.blobs.store import BlobDamaged, BlobMissing
 from app.db import files as files_sql
 from app.db import segments as segments_sql
@@ -11,6 +13,7 @@ from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED
 from app.domain.row_failures import most_frequent
 from app.schemas.batches import RowErrors, TopError
+from app.services import blobs, damage
 from app.services import segments as segments_service
 from app.services.context import Caller, Yard
 from app.services.own_batch import own_batch
@@ -40,7 +43,7 @@ def _failed_lines(session: Session, yard: Yard, batch: Batch) -> Iterator[bytes]
     if batch.error_file_id is None:
         return iter(())
     found = files_sql.content(session, batch.error_file_id, org_id=batch.org_id, now=yard.store.now(session))
-    return _of_file(yard, found[1].key) if found is not None else iter(())
+    return _of_file(yard, blobs.as_recorded(found[1])) if found is not None else iter(())
 
 
 def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
@@ -61,9 +64,9 @@ def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
                 yield content[start:end]
 
 
-def _of_file(yard: Yard, key: str) -> Iterator[bytes]:
-    """Give the whole lines within the first MAX_BYTES of an error file."""
-    with yard.blobs.open(key, 0, MAX_BYTES) as file:
+def _of_file(yard: Yard, content: Recorded) -> Iterator[bytes]:
+    """Give the whole lines within the first MAX_BYTES of an error file; none behind what is damaged."""
+    with suppress(BlobDamaged), as_file(damage.pieces(yard, content, 0, MAX_BYTES)) as file:
         for line in file:
             if line.endswith(b"\n"):  # else it is cut by the limit
                 yield line

@@ -9,13 +9,15 @@ from datetime import datetime
 
 from sqlmodel import Session
 
-from app.blobs.store import BlobMissing
+from app.blobs.store import BlobDamaged, BlobMissing
+from app.checksums import range_sums
 from app.db import batches as batches_sql
 from app.db import locks
 from app.db import workers as workers_sql
 from app.db.inputs import input_blob
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import BatchState
+from app.domain.contents import ContentKind, damaged_file
 from app.domain.eligibility import Serving, undecided
 from app.domain.inputs import InputLimits, InputReport, Shard
 from app.domain.inputs import validate as validate_input
@@ -23,14 +25,12 @@ from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.domain.workers import WorkerState
-from app.services import missing, rings
+from app.services import blobs, damage, missing, rings
 from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_locked
 from app.services.judging import Question, Refusals, capped, entry, judge, requirement
 from app.services.moves import move, stopping
-
-CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Judged:
 
     report: InputReport
     refusals: Refusals
+    sums: Sequence[str] = ()
+    """Of the bytes of each shard (app.checksums)."""
 
 
 def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
@@ -74,22 +76,25 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
 
 
 def read(yard: Yard, batch_id: str) -> Judged:
-    """Read and judge a batch's input. Raises BlobError when it cannot be read now."""
+    """Read and judge a batch's input; one that is damaged is refused. Raises BlobError when it cannot be read now."""
     with yard.store.read() as session:
         batch = batches_sql.by_id(session, batch_id)
         if batch is None:
             raise LookupError(f"there is no batch {batch_id}")
-        key = input_blob(session, batch_id)
+        content = blobs.recorded(session, input_blob(session, batch_id))
         pool = _pool(workers_sql.ever_of_pool(session, batch.pool))
 
     def open_chunks() -> Iterator[bytes]:
-        with yard.blobs.open(key) as source:
-            while chunk := source.read(CHUNK):
-                yield chunk
+        return damage.pieces(yard, content)
 
     limits = _input_limits(yard.limits)
-    report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
-    return Judged(report, _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks)))
+    try:
+        report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
+        refusals = _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks))
+        sums = range_sums(open_chunks(), [(shard.start, shard.end) for shard in report.shards])
+    except BlobDamaged as error:
+        return without_input(damaged_file(batch.input_file_id, ContentKind.INPUT, error.what))
+    return Judged(report, refusals, sums)
 
 
 def without_input(message: str) -> Judged:
@@ -112,8 +117,8 @@ def conclude(
         move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
     else:
         _plan(session, batch, report)
-        for shard in report.shards:
-            session.add(_job(batch, shard, now=now))
+        for shard, input_sum in zip(report.shards, judged.sums, strict=True):
+            session.add(_job(batch, shard, input_sum, now=now))
         data = {"rows": batch.total, "shards": batch.shards}
         move(session, batch, BatchState.VALIDATED, now=now, actor=actor, data=data)
         ring = rings.note_batch(session, yard, batch, shards=batch.shards, now=now) if yard.bells.heard else None
@@ -163,7 +168,7 @@ def _plan(session: Session, batch: Batch, report: InputReport) -> None:
     session.add(batch)
 
 
-def _job(batch: Batch, shard: Shard, now: datetime) -> Job:
+def _job(batch: Batch, shard: Shard, input_sum: str, now: datetime) -> Job:
     return Job(
         kind=JobKind.SHARD,
         batch_id=batch.id,
@@ -173,6 +178,7 @@ def _job(batch: Batch, shard: Shard, now: datetime) -> Job:
         rows=shard.rows,
         start=shard.start,
         end=shard.end,
+        input_sum=input_sum,
         rejected=[[rejected.row, rejected.code.value, rejected.message] for rejected in shard.rejected],
         created_at=now,
     )

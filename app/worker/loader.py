@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+from app.checksums import checksum
 from app.client.errors import Refused, TryLater
 from app.domain.byte_ranges import neighbours
 from app.domain.outputs import output_line
@@ -16,6 +17,8 @@ from app.worker.shard import Finished, Shard
 
 FETCH_BYTES = 1024 * 1024
 """Neighbouring shards are fetched together up to here: each call costs the API three transactions."""
+LOST = frozenset({"file_damaged", "content_missing"})
+"""How the API says that an input is not what was written, or is gone."""
 
 
 def stretches(shards: Iterable[Shard]) -> Iterator[list[Shard]]:
@@ -33,10 +36,32 @@ def fetch(kit: Kit, batch: BatchBrief, stretch: Sequence[Shard]) -> list[tuple[S
     """Give each shard of a stretch (`stretches`) with its bytes; nothing when they cannot be had.
 
     An input that cannot be had is no fault of the shard: it leaves, and somebody else tries. An input that is not
-    there is a failure. Raises Dismissed.
+    there, or is not the one that was validated, is a failure. Raises Dismissed.
     """
     if stretch[0].grant.content is not None:
-        return [(shard, (shard.grant.content or "").encode()) for shard in stretch]
+        found = [(shard, (shard.grant.content or "").encode()) for shard in stretch]
+    else:
+        found = _download(kit, batch, stretch)
+    checked = ((shard, content if _is_right(shard, content) else _again(kit, batch, shard)) for shard, content in found)
+    return [(shard, content) for shard, content in checked if content is not None]
+
+
+def _is_right(shard: Shard, content: bytes) -> bool:
+    return shard.grant.input_sum in {None, checksum(content)}
+
+
+def _again(kit: Kit, batch: BatchBrief, shard: Shard) -> bytes | None:
+    """Fetch a shard's bytes alone, once more: they may have been damaged on their way. None: they were not."""
+    for _, content in _download(kit, batch, [shard]):
+        if _is_right(shard, content):
+            return content
+        start, end = shard.grant.start, shard.grant.end
+        message = f"the input's bytes {start} to {end - 1} came as others than were validated, twice"
+        shard.fail(RowErrorCode.INPUT_DAMAGED, message)
+    return None
+
+
+def _download(kit: Kit, batch: BatchBrief, stretch: Sequence[Shard]) -> list[tuple[Shard, bytes]]:
     start, end = stretch[0].grant.start, stretch[-1].grant.end
     try:
         content = kit.plane.download(batch.input_path, start, end)
@@ -45,8 +70,13 @@ def fetch(kit: Kit, batch: BatchBrief, stretch: Sequence[Shard]) -> list[tuple[S
             shard.leave(f"the input cannot be read now: {error}")
         return []
     except Refused as error:
+        if error.code in LOST and len(stretch) > 1:  # some of them may be whole
+            return [pair for shard in stretch for pair in _download(kit, batch, [shard])]
         for shard in stretch:
-            shard.fail(RowErrorCode.INTERNAL_ERROR, f"the input cannot be read: {error}")
+            # Only a control plane that checks its contents knows the other code.
+            is_lost = error.code in LOST and shard.grant.input_sum is not None
+            code = RowErrorCode.INPUT_DAMAGED if is_lost else RowErrorCode.INTERNAL_ERROR
+            shard.fail(code, f"the input cannot be read: {error}")
         return []
     return [(shard, content[shard.grant.start - start : shard.grant.end - start]) for shard in stretch]
 

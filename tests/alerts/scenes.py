@@ -19,9 +19,10 @@ from app.domain.webhooks import networks
 from app.domain.workers import ByeReason
 from app.schemas.webhooks import NewWebhookEndpoint
 from app.schemas.workers import Bye, Heartbeat, HostSample
-from app.services import control, presence, webhooks
+from app.services import control, files, presence, webhooks
 from app.services.context import Limits, Yard
 from app.sweeps.election import SWEEPS, run_pass
+from tests.damaged import WAYS, damage
 from tests.hands import ANSWER, REFUSED, Hands, do_control_work, runtime
 from tests.process_nodes import BrokerContainer
 from tests.scraped import scrape
@@ -144,6 +145,16 @@ def the_disk_fills(stage: Stage) -> Scene:
     yield 10
 
 
+def a_content_is_damaged(stage: Stage) -> Scene:
+    answer = stage.http.post("/v1/files", files={"file": ("in.jsonl", rows(3))}, data={"purpose": "batch"})
+    path = f"/v1/files/{answer.json()['id']}/content"
+    yard = stage.served.yard
+    yield 5
+    damage(yard.blobs, files.content(yard, stage.served.operator(), answer.json()["id"]).blob_key, WAYS["flipped"])
+    assert stage.http.get(path).status_code == httpx.codes.CONFLICT
+    yield 5
+
+
 def calls_fail(stage: Stage) -> Scene:
     store = stage.served.yard.store
     key = stage.served.client(stage.served.admin).api_key
@@ -242,6 +253,7 @@ SCENES: Mapping[Callable[[Stage], Scene], Sequence[str]] = {
     the_database_is_away: ("GpuyardDatabaseDown",),
     the_broker_is_away: ("GpuyardBrokerDown",),
     the_disk_fills: ("GpuyardDiskLow",),
+    a_content_is_damaged: ("GpuyardContentDamaged",),
     calls_fail: ("GpuyardApiErrors",),
     rows_fail: ("GpuyardRowsFail",),
     a_runtime_is_down: ("GpuyardRuntimeDown",),

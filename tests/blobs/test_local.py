@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.blobs.local import LocalBlobs
 from app.blobs.sections import Section
 from app.blobs.store import BlobMissing, BlobStore, BlobUnavailable, Stored, new_key
+from app.checksums import BLOCK_BYTES, checksum
 
 KEY = "0123456789abcdef" * 2
 
@@ -35,14 +36,15 @@ def files_of(root: Path) -> list[Path]:
 def test_what_is_put_is_read_and_its_hash_is_told(blobs: BlobStore) -> None:
     content = os.urandom(3_000_000)
     stored = blobs.put(KEY, (content[i : i + 70_000] for i in range(0, len(content), 70_000)))
-    assert stored == Stored(len(content), hashlib.sha256(content).hexdigest())
+    blocks = (content[i : i + BLOCK_BYTES] for i in range(0, len(content), BLOCK_BYTES))
+    assert stored == Stored(len(content), hashlib.sha256(content).hexdigest(), "".join(map(checksum, blocks)))
     assert blobs.read(KEY) == content
     assert blobs.size(KEY) == len(content)
     assert blobs.exists(KEY)
 
 
 def test_an_empty_blob_is_a_blob(blobs: BlobStore) -> None:
-    assert blobs.put(KEY, []) == Stored(0, hashlib.sha256().hexdigest())
+    assert blobs.put(KEY, []) == Stored(0, hashlib.sha256().hexdigest(), "")
     assert blobs.read(KEY) == b""
 
 
@@ -181,7 +183,7 @@ def test_leftovers_are_collected_by_age_and_blobs_are_not(blobs: BlobStore, root
         os.utime(path, (an_hour_ago, an_hour_ago))
         assert blobs.collect_leftovers(600) == 1
         assert not path.exists()
-        assert young.commit() == Stored(0, hashlib.sha256().hexdigest())
+        assert young.commit() == Stored(0, hashlib.sha256().hexdigest(), "")
         assert blobs.exists(KEY)
     finally:
         old.abort()

@@ -1,18 +1,24 @@
 """`gpuyard doctor`: each part that does not work is one line, and a red one says what to do."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
+from app.blobs.local import LocalBlobs
 from app.cli import machine_checks, server_checks
 from app.cli.connection import Address
 from app.cli.findings import Finding
+from app.db.store import Store
+from app.services import files
 from tests.commands import Commands
+from tests.damaged import WAYS, damage
 from tests.fakes.public_api import FakePublicApi, Says, batch
 from tests.fakes.runtime_process import RuntimeProcess, runtime_server
 from tests.installation import Installation
+from tests.yards import USER, input_file, new_yard
 
 __all__ = ["runtime_server"]
 
@@ -199,3 +205,45 @@ def test_a_broker_that_does_not_answer_is_red_and_its_password_is_not_shown(monk
 
     assert found.level == "red"
     assert "secret" not in found.text
+
+
+def test_all_contents_are_read_and_each_that_is_not_what_was_written_is_red(tmp_path: Path) -> None:
+    machine = Commands(tmp_path)
+    assert machine.run("migrate").code == 0
+    data = tmp_path / "data"
+    with closing(Store(f"sqlite:///{data / 'gpuyard.db'}")) as store:
+        found = new_yard(store, data / "blobs")
+        file_id = input_file(found, 3)
+        key = files.content(found, USER, file_id).blob_key
+
+    done = machine.run("doctor", "--contents")
+    assert (done.code, done.err) == (0, "")
+    assert (
+        "ok    contents  1 contents (0.0 MiB) and the input of 0 shards were read: all is what was written" in done.out
+    )
+
+    blobs = LocalBlobs(data / "blobs")
+    good = damage(blobs, key, WAYS["flipped"])
+    done = machine.run("doctor", "--contents")
+    assert done.code == 1
+    says = f"red   contents  {file_id} (input.jsonl) is damaged: its bytes 0 to {len(good) - 1} are not those"
+    assert says in done.out
+    assert f"-> put it back as blobs/{key[:2]}/{key[2:4]}/{key} of the data folder from a backup" in done.out
+
+    blobs.delete(key)
+    done = machine.run("doctor", "--contents", "--json", "--data", data, GPUYARD_DATA_DIR="/nowhere")
+    texts = [finding["text"] for finding in done.document["findings"]]
+    assert (done.code, done.document["healthy"]) == (1, False)
+    assert f"{file_id} (input.jsonl) is missing: it is gone" in texts
+
+    blobs.put(key, [good])
+    done = machine.run("doctor", "--contents")
+    assert done.code == 0
+    assert f"ok    contents  {file_id} (input.jsonl) is again what was written, and can be read" in done.out
+
+
+def test_contents_of_a_machine_without_a_database_are_not_called_well(tmp_path: Path) -> None:
+    done = Commands(tmp_path).run("doctor", "--contents")
+    assert done.code == 1
+    assert "red   contents  not all was read:" in done.out
+    assert "Traceback" not in done.out

@@ -22,6 +22,7 @@ from app.schemas.segments import PartVerdict
 from app.services import backups, files, results
 from app.services.backups import Made
 from app.services.context import Yard
+from tests.damaged import WAYS, damage
 from tests.databases import Databases, PostgresDatabases
 from tests.migrated import migrate
 from tests.yards import (
@@ -248,14 +249,15 @@ def test_what_the_backup_lacks_and_somebody_needs_is_told_when_it_is_put_back(
     yard: Yard, fresh: Yard, data: Path, tmp_path: Path
 ) -> None:
     """As of one whose own copy was cut off."""
-    lost, cut = (files.content(yard, USER, input_file(yard, rows)).blob_key for rows in (1, 2))
+    lost, cut, changed = (files.content(yard, USER, input_file(yard, rows)).blob_key for rows in (1, 2, 4))
     input_file(yard, 3)
     assert saved(yard, data, tmp_path).damaged == ()
     copies = LocalBlobs(tmp_path / "backup" / "blobs")
     copies.delete(lost)
     copies.put(cut, [b"half"])
+    damage(copies, changed, WAYS["flipped"])
     made = backups.put_back(fresh, tmp_path / "fresh", tmp_path / "backup")
-    assert set(made.damaged) == {lost, cut}
+    assert set(made.damaged) == {lost, cut, changed}
 
 
 @ON_SQLITE

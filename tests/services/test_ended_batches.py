@@ -9,13 +9,15 @@ from sqlmodel import func, select
 
 from app.db import webhooks as webhooks_sql
 from app.db.tables import Batch, Blob, Job, Lease, Segment
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, NotFound
 from app.domain.jobs import ControlVerb
 from app.domain.retention import Kept
 from app.schemas.segments import PartVerdict
 from app.services import batches, ended_batches, files, results
 from app.services.context import Yard
 from app.sweeps import retention
+from tests.damaged import WAYS
+from tests.damaged import damage as flipped
 from tests.interleaving import doing, held
 from tests.yards import (
     USER,
@@ -246,6 +248,18 @@ def test_a_damaged_result_file_keeps_the_segments(yard: Yard, caplog: pytest.Log
 
 
 @ON_SQLITE
+def test_a_result_file_that_a_download_found_damaged_keeps_the_segments(yard: Yard) -> None:
+    batch_id, _ = done(yard, parts=2)
+    output = files.content(yard, USER, batch(yard, batch_id).output_file_id or "")
+    flipped(yard.blobs, output.blob_key, WAYS["flipped"])
+    with pytest.raises(Conflict, match="is damaged"):
+        files.pieces(yard, output, 0, 10)
+    days(yard, 1)
+    sweep(yard)
+    assert batch(yard, batch_id).kept == Kept.DAMAGED
+    assert count(yard, Segment) == 4
+
+
 def test_a_file_that_a_user_deleted_is_not_damaged(yard: Yard) -> None:
     batch_id, _ = done(yard)
     output = batch(yard, batch_id).output_file_id or ""

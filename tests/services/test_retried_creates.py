@@ -64,7 +64,7 @@ def caller(yard: Yard) -> Caller:
 
 @pytest.fixture
 def wanted(yard: Yard, caller: Caller) -> NewBatch:
-    file = files.create(yard, caller, files.begin(yard, caller), Stored(0, "0" * 64), Upload("batch", "in.jsonl"))
+    file = files.create(yard, caller, files.begin(yard, caller), Stored(0, "0" * 64, ""), Upload("batch", "in.jsonl"))
     return NewBatch(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
 
 

@@ -1,0 +1,23 @@
+"""Stored contents: what they are, and what a user is told of one that is not what was written."""
+
+from enum import StrEnum
+
+
+class ContentKind(StrEnum):
+    """What a content is to its batch."""
+
+    INPUT = "input"
+    SEGMENT = "segment"
+    RESULT = "result"
+
+
+WAY_OUT = {
+    ContentKind.INPUT: "Upload the file again and create the batch again.",
+    ContentKind.SEGMENT: "Run the rows again in a new batch.",
+    ContentKind.RESULT: "Ask the operator to restore it from a backup, or run the batch's rows again in a new batch.",
+}
+
+
+def damaged_file(file_id: str, kind: ContentKind, what: str) -> str:
+    """Say of a file that it cannot be read as it was written, and what to do."""
+    return f"The file '{file_id}' is damaged on the server: {what}. {WAY_OUT[kind]}"

@@ -1,0 +1,103 @@
+"""What `gpuyard doctor --contents` reads, and what it finds."""
+
+import pytest
+from sqlmodel import select
+
+from app.db.tables import Blob
+from app.domain.errors import Conflict
+from app.services import files
+from app.services.content_checks import Found, State, Totals, check
+from app.services.context import Yard
+from tests.damaged import WAYS, damage, flip
+from tests.services.test_damaged_inputs import input_of, told
+from tests.yards import USER, batch, input_file, machine, validated
+
+
+def checked(yard: Yard) -> tuple[list[Found], Totals]:
+    totals = Totals()
+    return list(check(yard, totals)), totals
+
+
+def running(yard: Yard) -> tuple[str, str]:
+    """A batch with a stored hand-in and a shard to run; gives its id and the hand-in's blob."""
+    batch_id, one = validated(yard, rows=8), machine(yard)
+    one.finish(batch_id, one.claim(want=4).grants[0])
+    with yard.store.read() as session:
+        (key,) = set(session.exec(select(Blob.key))) - {input_of(yard, batch_id).key}
+    return batch_id, key
+
+
+def test_what_was_written_is_found_well(yard: Yard) -> None:
+    running(yard)
+    input_file(yard, 3)
+    found, totals = checked(yard)
+    assert (found, totals.contents, totals.shards, totals.wrong) == ([], 3, 1, 0)
+    assert totals.bytes > 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_damaged_is_named_marked_and_sound_again_once_it_was_put_back(yard: Yard, way: str) -> None:
+    batch_id, key = running(yard)
+    source = input_of(yard, batch_id).key
+    good = {each: damage(yard.blobs, each, WAYS[way]) for each in (key, source)}
+    found, totals = checked(yard)
+    by_blob = {each.blob: each for each in found if "rows 4-7" not in each.of}
+    assert by_blob.keys() == {key, source}
+    assert {each.state for each in found} == {State.DAMAGED}
+    assert by_blob[key].of == f"rows 0-3 of {batch_id}"
+    file_id = batch(yard, batch_id).input_file_id
+    assert by_blob[source].of == f"{file_id} (input.jsonl) of {batch_id}"
+    assert "Upload the file again" in by_blob[source].do
+    assert totals.wrong == len(found)
+    assert {frozenset(data) for data in told(yard, batch_id)} == {
+        frozenset({"file", "what"}),
+        frozenset({"segment", "rows", "what"}),
+    }
+    with pytest.raises(Conflict, match="is damaged"):
+        files.content(yard, USER, file_id)
+    for each, content in good.items():
+        yard.blobs.put(each, [content])
+    found, totals = checked(yard)
+    assert ({each.state for each in found}, len(found), totals.wrong) == ({State.SOUND_AGAIN}, 2, 0)
+    assert b"".join(files.pieces(yard, files.content(yard, USER, file_id), 0, 10**9)) == good[source]
+    assert checked(yard)[0] == []
+
+
+def test_the_shards_whose_input_is_damaged_are_named(yard: Yard) -> None:
+    batch_id = validated(yard, rows=12)
+    content = yard.blobs.read(input_of(yard, batch_id).key)
+    damage(yard.blobs, input_of(yard, batch_id).key, lambda old: flip(old, len(content) // 2))
+    found, totals = checked(yard)
+    assert [each.of for each in found][1:] == [f"rows 4-7 of the input of {batch_id}"]
+    assert (totals.shards, totals.wrong) == (3, 2)
+
+
+def test_what_is_gone_is_missing_unless_nothing_needs_it(yard: Yard) -> None:
+    kept, gone = input_file(yard, 1), input_file(yard, 2)
+    for file_id in (kept, gone):
+        yard.blobs.delete(files.content(yard, USER, file_id).blob_key)
+    files.delete(yard, USER, gone)
+    found, totals = checked(yard)
+    assert [(each.state, each.of) for each in found] == [(State.MISSING, f"{kept} (input.jsonl)")]
+    assert totals.wrong == 1
+
+
+def test_what_was_written_before_checksums_says_so_and_is_compared_by_its_sha256(yard: Yard) -> None:
+    keys = [files.content(yard, USER, input_file(yard, rows)).blob_key for rows in (1, 2)]
+    with yard.store.begin() as session:
+        for blob in session.exec(select(Blob)):
+            blob.block_sums = None
+            session.add(blob)
+    damage(yard.blobs, keys[0], WAYS["zeros"])
+    found, totals = checked(yard)
+    assert {each.blob: each.state for each in found} == {keys[0]: State.DAMAGED, keys[1]: State.UNVERIFIABLE}
+    assert totals.wrong == 1
+
+
+def test_it_reads_more_than_a_page(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.services.content_checks.PAGE", 2)
+    validated(yard, rows=20)
+    for rows in range(1, 5):
+        input_file(yard, rows)
+    found, totals = checked(yard)
+    assert (found, totals.contents, totals.shards) == ([], 5, 5)
