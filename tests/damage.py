@@ -1,6 +1,6 @@
 """Damage to stored contents, as disks and people do it, and a control worker that goes on as the real one does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlmodel import select
 
@@ -9,51 +9,28 @@ from app.db.tables import Segment
 from app.services import control
 from app.services.context import Yard
 from app.services.missing import CONTENT_TRIES
+from tests.damaged import WAYS as WAYS_OF
+from tests.damaged import damage, swap
 from tests.yards import Controller, batch, later, machine, validated
 
 LARGE = 2_500_000
 """Four answers of so many bytes make a shard that is read row by row."""
 
 
-def flip(content: bytes) -> bytes:
-    """Change one bit."""
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-
-
-def halve(content: bytes) -> bytes:
-    return content[: len(content) // 2]
-
-
-def fill(content: bytes) -> bytes:
-    """Leave the length, and zeros."""
-    return bytes(len(content))
-
-
-def overwrite(yard: Yard, key: str, change: Callable[[bytes], bytes]) -> None:
-    yard.blobs.put(key, [change(yard.blobs.read(key))])
-
-
-def swap(yard: Yard, one: str, other: str) -> None:
-    first, second = yard.blobs.read(one), yard.blobs.read(other)
-    yard.blobs.put(one, [second])
-    yard.blobs.put(other, [first])
-
-
 def damage_second(yard: Yard, segments: Sequence[Segment], how: str) -> set[int]:
     """Damage the second hand-in; give the segments' numbers that are damaged then."""
     keys = [segment.blob_key for segment in segments]
     if how == "swap":
-        swap(yard, keys[1], keys[2])
+        swap(yard.blobs, keys[1], keys[2])
         return {1, 2}
     if how == "delete":
         yard.blobs.delete(keys[1])
     else:
-        overwrite(yard, keys[1], CHANGES[how])
+        damage(yard.blobs, keys[1], CHANGES[how])
     return {1}
 
 
-CHANGES: Mapping[str, Callable[[bytes], bytes]] = {"flip": flip, "halve": halve, "fill": fill}
+CHANGES = {"flip": WAYS_OF["flipped"], "halve": WAYS_OF["halved"], "fill": WAYS_OF["zeros"]}
 WAYS = (*CHANGES, "swap", "delete")
 
 

@@ -10,7 +10,6 @@ import pytest
 from sqlmodel import select
 
 from app.blobs.local import LocalBlobs
-from app.checksums import checksum
 from app.db.tables import Event, Job
 from app.domain.jobs import ControlVerb
 from app.services import batches, results, row_errors
@@ -21,14 +20,14 @@ from tests.damage import (
     LARGE,
     WAYS,
     damage_second,
-    flip,
     goes_on,
     input_key,
-    overwrite,
     stored_segments,
     tries,
     worked_off,
 )
+from tests.damaged import WAYS as WAYS_OF
+from tests.damaged import damage
 from tests.yards import (
     USER,
     assert_sound,
@@ -73,12 +72,11 @@ def reason(yard: Yard, batch_id: str) -> str | None:
     return batches.retrieve(yard, USER, batch_id).gpuyard.waiting_reason
 
 
-def sum_inputs(yard: Yard, batch_id: str) -> None:
-    """Have the shards know the checksum of their inputs, as validation stores it."""
-    content = yard.blobs.read(input_key(yard, batch_id))
+def forget_input_sums(yard: Yard, batch_id: str) -> None:
+    """Make the batch one that was validated before shards had checksums."""
     with yard.store.begin() as session:
         for job in session.exec(select(Job).where(Job.batch_id == batch_id, Job.kind == "shard")):
-            job.input_sum = checksum(content[job.start : job.end])
+            job.input_sum = None
             session.add(job)
 
 
@@ -102,7 +100,7 @@ def test_a_line_that_changes_after_its_hand_in_was_checked_is_not_served(yard: Y
     class Rots(LocalBlobs):
         def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
             found = super().read(key, start, end)
-            return flip(found) if 1_000_000 < len(found) < 2 * LARGE else found
+            return WAYS_OF["flipped"](found) if 1_000_000 < len(found) < 2 * LARGE else found
 
     batch_id, _ = worked_off(yard, large=True)
     rotting = replace(yard, blobs=Rots(tmp_path / "blobs"))
@@ -151,13 +149,14 @@ def test_a_running_batch_streams_no_answer_that_was_not_handed_in(yard: Yard, ho
 def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, is_gone: bool) -> None:
     """Of a damaged answer, and of rows that never ran, whose newlines are damaged as well."""
     batch_id, segments = worked_off(yard, done=8)
-    sum_inputs(yard, batch_id)
-    overwrite(yard, segments[1].blob_key, flip)
+    damage(yard.blobs, segments[1].blob_key, WAYS_OF["flipped"])
     if is_gone:
         yard.blobs.delete(input_key(yard, batch_id))
     else:
-        overwrite(
-            yard, input_key(yard, batch_id), lambda content: content.replace(b"row-", b"bar-").replace(b"\n", b"!")
+        damage(
+            yard.blobs,
+            input_key(yard, batch_id),
+            lambda content: content.replace(b"row-", b"bar-").replace(b"\n", b"!"),
         )
     streamed = [json.loads(line) for line in results.read(yard, USER, batch_id).lines]
     assert [line["custom_id"] for line in streamed] == [f"row-{row}" for row in range(4)] + [None] * 4
@@ -176,8 +175,9 @@ def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, is
 
 def test_an_input_validated_without_a_checksum_gives_ids_while_its_lines_can_be_counted(yard: Yard) -> None:
     batch_id, segments = worked_off(yard)
-    overwrite(yard, segments[1].blob_key, flip)
-    overwrite(yard, input_key(yard, batch_id), lambda content: content.replace(b"\n", b" ", 6))
+    forget_input_sums(yard, batch_id)
+    damage(yard.blobs, segments[1].blob_key, WAYS_OF["flipped"])
+    damage(yard.blobs, input_key(yard, batch_id), lambda content: content.replace(b"\n", b" ", 6))
     assert goes_on(yard, batch_id, times=1) == "completed"
     assert_counted(yard, batch_id, {None: "result_damaged"})
 
@@ -230,7 +230,7 @@ def test_what_is_counted_of_failures_leaves_damaged_hand_ins_out(yard: Yard) -> 
     one = machine(yard)
     for number, grant in enumerate(one.claim(want=12).grants[:2]):
         one.hand_in(batch_id, {grant.lease_id: range(number * 4, number * 4 + 4)}, answer=f"why {number}", failed=True)
-    overwrite(yard, stored_segments(yard, batch_id)[1].blob_key, flip)
+    damage(yard.blobs, stored_segments(yard, batch_id)[1].blob_key, WAYS_OF["flipped"])
     found = row_errors.top(yard, USER, batch_id)
     assert [(each.count, each.message) for each in found.data] == [(4, "why 0")]
 
