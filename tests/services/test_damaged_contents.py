@@ -58,7 +58,8 @@ def assert_counted(yard: Yard, batch_id: str, codes: Mapping[str | None, str], *
     assert tuple(map(sum, zip(*counts, strict=True))) == (found.completed, found.failed)
     assert {line["custom_id"]: line["error"]["code"] for line in error} == codes
     assert all(line["response"] is None for line in error)
-    assert {line["response"]["body"] for line in output} <= {answer, "x" * LARGE}
+    # By their ids: a failure that shows megabytes takes minutes.
+    assert [line["custom_id"] for line in output if line["response"]["body"] not in (answer, "x" * LARGE)] == []
     assert sum(1 for _ in results.read(yard, USER, batch_id).lines) == found.total
     assert_sound(yard)
 
