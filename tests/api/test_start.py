@@ -169,15 +169,19 @@ def test_a_certificate_that_cannot_be_used_is_refused_by_name(tmp_path: Path, br
 
 @pytest.mark.parametrize("starts", ["serve", "control worker"])
 def test_contents_of_another_installation_end_the_start_with_the_reason(
-    sqlite_databases: Databases, tmp_path: Path, starts: str, monkeypatch: pytest.MonkeyPatch
+    sqlite_databases: Databases,
+    tmp_path: Path,
+    starts: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    url = sqlite_databases.copy_of(migrate)
     LocalBlobs(tmp_path / "blobs").mark("ab" * 16)
-    monkeypatch.setenv("GPUYARD_DATABASE_URL", url)
+    monkeypatch.setenv("GPUYARD_DATABASE_URL", sqlite_databases.copy_of(migrate))
     monkeypatch.setenv("GPUYARD_DATA_DIR", str(tmp_path))
     if starts == "serve":
-        code, _, err = run(url, tmp_path, "serve", "--port", "0")
-        assert (code, err.count("\n")) == (1, 1)
+        assert main(["serve", "--port", "0"]) == 1
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
     else:
         with pytest.raises(SystemExit) as ended:
             open_agent()

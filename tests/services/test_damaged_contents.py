@@ -57,7 +57,8 @@ def assert_counted(yard: Yard, batch_id: str, codes: Mapping[str | None, str], *
     assert tuple(map(sum, zip(*counts, strict=True))) == (found.completed, found.failed)
     assert {line["custom_id"]: line["error"]["code"] for line in error} == codes
     assert all(line["response"] is None for line in error)
-    assert {line["response"]["body"] for line in output} <= {answer, "x" * LARGE}
+    # By their ids: a failure that shows megabytes takes minutes.
+    assert [line["custom_id"] for line in output if line["response"]["body"] not in (answer, "x" * LARGE)] == []
     assert sum(1 for _ in results.read(yard, USER, batch_id).lines) == found.total
     assert_sound(yard)
 
@@ -145,19 +146,16 @@ def test_a_running_batch_streams_no_answer_that_was_not_handed_in(yard: Yard, ho
     assert all(line["response"]["body"] == "ok" for line in lines if line["response"])
 
 
-@pytest.mark.parametrize("is_gone", [False, True], ids=["altered", "gone"])
-def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, is_gone: bool) -> None:
-    """Of a damaged answer, and of rows that never ran, whose newlines are damaged as well."""
+@pytest.mark.parametrize("what", ["ids", "newlines", "gone"])
+def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, what: str) -> None:
+    """Of a damaged answer, and of rows that never ran."""
     batch_id, segments = worked_off(yard, done=8)
     damage(yard.blobs, segments[1].blob_key, WAYS_OF["flipped"])
-    if is_gone:
+    if what == "gone":
         yard.blobs.delete(input_key(yard, batch_id))
     else:
-        damage(
-            yard.blobs,
-            input_key(yard, batch_id),
-            lambda content: content.replace(b"row-", b"bar-").replace(b"\n", b"!"),
-        )
+        before, after = (b"row-", b"bar-") if what == "ids" else (b"\n", b"!")
+        damage(yard.blobs, input_key(yard, batch_id), lambda content: content.replace(before, after))
     streamed = [json.loads(line) for line in results.read(yard, USER, batch_id).lines]
     assert [line["custom_id"] for line in streamed] == [f"row-{row}" for row in range(4)] + [None] * 4
     cancel(yard, batch_id)
