@@ -141,7 +141,7 @@ class ServerSettings(
         for name, pool in self.pools.items():
             check_pool_name(name)
             try:
-                pool.timing(kill_after_seconds=self.kill_after_seconds)
+                pool.timing(kill_after_seconds=self.kill_after_seconds, sweep_seconds=self.sweep_seconds)
             except ValueError as error:
                 raise ValueError(f"pools.{name}: {error}") from None
         return self

@@ -1,7 +1,6 @@
 """From rows of the database to the domain's question: why may this worker not take this job."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from app.db.tables import Batch, Pool, Worker
@@ -21,17 +20,15 @@ def servings(worker: Worker) -> tuple[Serving, ...]:
 
 
 def rungs(service: Timing, own: Mapping[str, float]) -> Timing:
-    """Give a pool's own rungs, which were checked when they were set, or the service's.
-
-    How long a kill takes is the worker's setting; the control plane's may have changed since.
-    """
-    return replace(service, kill_after_seconds=0.0, **own) if own else service
+    """Give a pool's own rungs, as far as they are legal now (Timing.nearest), or the service's."""
+    return service.nearest(own) if own else service
 
 
 def told(worker: Worker, service: Timing) -> Timing:
     """Give the rungs that a worker lives by: those its last hello was told.
 
-    A pool's change must not reach the leases of a worker that stops itself by the old ones: a job could run twice.
+    A change of the pool's or of the service's must not reach the leases of a worker that stops itself by the old ones:
+    a job could run twice. The service's are for one that said hello before they were stored for every worker.
     """
     return rungs(service, worker.timing)
 

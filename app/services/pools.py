@@ -1,5 +1,6 @@
 """Pools: the capacity of each worker in them, and the thresholds that keep jobs off a busy host (PL-01, PL-02)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from sqlmodel import Session
 
 from app.db import events, exclusive
 from app.db import pools as pools_sql
+from app.db.pools import PoolSet
 from app.db.tables import Pool
 from app.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from app.domain.timing import Timing, TimingInvalid
@@ -121,7 +123,20 @@ def grace_in(session: Session, yard: Yard, name: str) -> timedelta:
 
 def ladders(session: Session, yard: Yard) -> list[Timing]:
     """Give the service's rungs and those of each pool that has its own."""
-    return [yard.timing, *(timing_of(yard, pool) for pool in pools_sql.with_timing(session))]
+    return [yard.timing, *own_ladders(session, yard).values()]
+
+
+def own_ladders(session: Session, yard: Yard) -> dict[str, Timing]:
+    """Give the rungs of each pool that has its own."""
+    return {pool.name: timing_of(yard, pool) for pool in pools_sql.with_timing(session)}
+
+
+def where(session: Session, yard: Yard, holds: Callable[[Timing], bool]) -> PoolSet:
+    """Name the pools of whose rungs `holds` is true: each pool is asked for itself, and moves no other's threshold."""
+    own = own_ladders(session, yard)
+    if holds(yard.timing):
+        return PoolSet([name for name, timing in own.items() if not holds(timing)], but=True)
+    return PoolSet([name for name, timing in own.items() if holds(timing)])
 
 
 def _note(session: Session, pool: Pool, kind: str, *, now: datetime, actor: str) -> None:
