@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import BindParameter, bindparam
 from sqlmodel import Session, col, select
 
+from app.db.batches import WITHOUT_LISTS
 from app.db.pools import PoolSet
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.leases import LIVE, LeaseState
@@ -44,6 +45,7 @@ _BATCH = (
     .where(col(Batch.id) == bindparam("batch_id"))
     .with_for_update(key_share=True)
     .execution_options(**_FRESH)
+    .options(*WITHOUT_LISTS)
 )
 
 

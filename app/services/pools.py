@@ -22,7 +22,7 @@ from config.queues import check_pool_name
 def listed(yard: Yard, caller: Caller) -> list[PoolInfo]:
     """List the pools the caller may use."""
     with yard.store.read() as session:
-        return [shown(pool) for pool in pools_sql.visible(session, caller.org_id)]
+        return [shown(yard, pool) for pool in pools_sql.visible(session, caller.org_id)]
 
 
 def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
@@ -44,7 +44,7 @@ def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
         _apply(yard, pool, wanted)
         session.add(pool)
         _note(session, pool, "pool.created", now=now, actor=caller.actor)
-        return shown(pool)
+        return shown(yard, pool)
 
     return yard.store.run(work)
 
@@ -62,7 +62,7 @@ def change(yard: Yard, caller: Caller, name: str, wanted: PoolChange) -> PoolInf
         _apply(yard, pool, wanted)
         session.add(pool)
         _note(session, pool, "pool.changed", now=yard.store.now(session), actor=caller.actor)
-        return shown(pool)
+        return shown(yard, pool)
 
     return yard.store.run(work)
 
@@ -80,8 +80,9 @@ def declare(session: Session, yard: Yard, wanted: NewPool, *, default: bool, now
         _note(session, pool, "pool.changed" if before else "pool.created", now=now, actor=actor)
 
 
-def shown(pool: Pool) -> PoolInfo:
+def shown(yard: Yard, pool: Pool) -> PoolInfo:
     """Put a pool on the wire."""
+    read = timing_of(yard, pool).rungs if pool.timing else {}
     return PoolInfo(
         name=pool.name,
         shared=pool.org_id is None,
@@ -90,7 +91,8 @@ def shown(pool: Pool) -> PoolInfo:
         max_load=pool.max_load,
         min_memory_gb=pool.min_memory_gb,
         max_losses=pool.max_losses,
-        timing=pool.timing,
+        timing=read,
+        out_of_bounds={name: str(value)[:40] for name, value in pool.timing.items() if read.get(name) != value},
         created_at=int(pool.created_at.timestamp()),
     )
 
