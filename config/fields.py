@@ -50,7 +50,11 @@ class TimingSettings(Common):
     """The ladder of silence (DESIGN 7). A pool may have its own; these are the defaults."""
 
     renew_seconds: Seconds = Field(10, description="A worker sends a heartbeat this often (±20 %).")
-    grace_seconds: Seconds = Field(50, description="After this silence a worker is unreachable: its slots count zero.")
+    grace_seconds: Seconds = Field(
+        50,
+        description="After this silence a worker is unreachable: its slots count zero. At least 2 * renew_seconds + "
+        "sweep_seconds.",
+    )
     toleration_seconds: Seconds = Field(
         300, description="After this silence a worker's leases expire and its jobs go back to the queue."
     )
@@ -67,6 +71,7 @@ class TimingSettings(Common):
             grace_seconds=self.grace_seconds,
             toleration_seconds=self.toleration_seconds,
             kill_after_seconds=self.kill_after_seconds,
+            sweep_seconds=getattr(self, "sweep_seconds", 0.0),  # a worker runs no sweeps
         )
         return self
 

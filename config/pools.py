@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
-from app.domain.timing import Timing
+from app.domain.timing import MIN_POOL_RENEW_SECONDS, Timing
 from config.fields import Seconds
 
 
@@ -24,7 +24,9 @@ class PoolSettings(BaseModel):
         None, description="A worker with less free memory takes no job (PL-02)."
     )
     max_losses: PositiveInt | None = Field(None, description="Lost workers a job of this pool survives (R-04).")
-    renew_seconds: Seconds | None = Field(None, description="Heartbeat interval of this pool's workers.")
+    renew_seconds: Annotated[float, Field(ge=MIN_POOL_RENEW_SECONDS)] | None = Field(
+        None, description="Heartbeat interval of this pool's workers; at least a second."
+    )
     grace_seconds: Seconds | None = Field(None, description="Silence after which a worker is unreachable.")
     toleration_seconds: Seconds | None = Field(None, description="Silence after which leases expire.")
     default: bool = Field(default=False, description="A stock SDK call goes here.")
@@ -36,7 +38,7 @@ class PoolSettings(BaseModel):
             raise ValueError("renew_seconds, grace_seconds and toleration_seconds of a pool go together")
         return self
 
-    def timing(self, *, kill_after_seconds: float) -> Timing | None:
+    def timing(self, *, kill_after_seconds: float, sweep_seconds: float) -> Timing | None:
         """The pool's own ladder, or None. Raises ValueError when a job could run twice on it."""
         if self.renew_seconds is None or self.grace_seconds is None or self.toleration_seconds is None:
             return None
@@ -45,4 +47,5 @@ class PoolSettings(BaseModel):
             grace_seconds=self.grace_seconds,
             toleration_seconds=self.toleration_seconds,
             kill_after_seconds=kill_after_seconds,
+            sweep_seconds=sweep_seconds,
         )

@@ -103,6 +103,12 @@ class ServerSettings(
     max_rows: PositiveInt = Field(50_000, description="Rows of a batch at most.")
     max_file_bytes: PositiveInt = Field(200 * MIB, description="Bytes of an uploaded file at most.")
     max_line_bytes: PositiveInt = Field(64 * MIB, description="Bytes of one line of an input file at most.")
+    max_models: PositiveInt = Field(100, description="Models that the rows of a batch name at most.")
+    max_requirements: PositiveInt = Field(
+        250,
+        description="Different sets of models and parameters that the shards of a batch need at most; a file that is "
+        "sorted by model needs fewer.",
+    )
     webhook_networks: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="Networks outside the public Internet that webhooks may be sent to, by plain HTTP too: "
@@ -141,7 +147,7 @@ class ServerSettings(
         for name, pool in self.pools.items():
             check_pool_name(name)
             try:
-                pool.timing(kill_after_seconds=self.kill_after_seconds)
+                pool.timing(kill_after_seconds=self.kill_after_seconds, sweep_seconds=self.sweep_seconds)
             except ValueError as error:
                 raise ValueError(f"pools.{name}: {error}") from None
         return self

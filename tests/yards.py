@@ -89,10 +89,10 @@ def later(yard: Yard, seconds: float, *, listening: bool = True) -> None:
         presence.tick(yard)
 
 
-def set_rungs(yard: Yard, **rungs: float) -> None:
-    """Give the pool `gpu` rungs of its own; none: the service's."""
+def set_rungs(yard: Yard, pool_name: str = "gpu", **rungs: float) -> None:
+    """Store rungs of a pool's own, whatever they are; none: the service's. Makes a pool that is not there."""
     with yard.store.begin() as session:
-        pool = session.get_one(Pool, "gpu")
+        pool = session.get(Pool, pool_name) or Pool(name=pool_name, created_at=yard.store.now(session))
         pool.timing = rungs
         session.add(pool)
 
@@ -163,6 +163,7 @@ class Machine:
     slots: int = 1
     caller: Caller = USER
     row_by_row: bool = True
+    pool: str = "gpu"
     id: str = ""
     grants: dict[int, Grant] = field(default_factory=dict)
     _seqs: dict[int, int] = field(default_factory=dict)
@@ -173,7 +174,7 @@ class Machine:
             name=self.name,
             install_id=self.install_id,
             boot_id=self.boot_id,
-            pool="gpu",
+            pool=self.pool,
             transport=Transport.HTTP,
             phase=phase,
             slots=self.slots,

@@ -121,6 +121,7 @@ def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding
     if answer.status_code == httpx.codes.OK:
         yield _workers(answer.json()["data"])
         yield from _stuck_batches(client)
+        yield from _pools(client)
 
 
 def _stuck_batches(client: httpx.Client) -> Iterator[Finding]:
@@ -136,6 +137,25 @@ def _stuck_batches(client: httpx.Client) -> Iterator[Finding]:
         if ours.get("state") in CONTROL_WORK and ours.get("waiting_reason"):
             do = "bring back what it waits for; where the store is there, the batch ends without it after a few tries"
             yield Finding("contents", "warn", f"{batch['id']} waits: {clean(ours['waiting_reason'])}", do)
+
+
+def _pools(client: httpx.Client) -> Iterator[Finding]:
+    """Name the pools whose timing was stored before today's bounds."""
+    try:
+        answer = client.get("/v1/pools")
+    except httpx.HTTPError as error:
+        yield Finding("pools", "warn", f"not looked at: {clean(error)}")
+        return
+    for pool in answer.json()["data"] if answer.status_code == httpx.codes.OK else ():
+        read = pool["timing"]
+        wrong = [
+            f"{name} {value} is read as {read[name]:g}" if name in read else f"{name} is ignored"
+            for name, value in (pool.get("out_of_bounds") or {}).items()
+        ]
+        if wrong:
+            rungs = ",".join(f"{name.removesuffix('_seconds')}={value:g}" for name, value in read.items())
+            text = f"the timing of pool {pool['name']} is out of bounds: {', '.join(wrong)}"
+            yield Finding("pools", "warn", clean(text), f"gpuyard pool set {pool['name']} --timing {rungs}")
 
 
 def _workers(workers: list[dict[str, Any]]) -> Finding:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import and_, func, or_, update
+from sqlalchemy.orm import defer
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, Lease, Segment, Worker
@@ -19,6 +20,8 @@ _PACE_SEGMENTS = 64
 _COUNTED_BATCHES = 1000
 
 
+WITHOUT_LISTS = (defer(Batch.requirements), defer(Batch.models))  # type: ignore[arg-type]
+"""For the statements of claims, heartbeats and hand-ins, which want no long list; one is read when it is asked for."""
 _NOTHING = Usage()
 
 

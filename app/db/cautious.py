@@ -10,6 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, or_
 from sqlmodel import Session, col, select
 
+from app.db.batches import WITHOUT_LISTS
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import CLAIMABLE
 from app.domain.jobs import JobState
@@ -54,6 +55,7 @@ def waiting(session: Session, pool: str, now: datetime) -> Sequence[tuple[Job, B
         .where(col(Batch.pool) == pool, *_queued(now))
         .order_by(col(Batch.rank), col(Batch.expires_at), col(Batch.seq), col(Job.number))
         .limit(WINDOW)
+        .options(*WITHOUT_LISTS)
     )
     return [(job, batch) for job, batch in session.exec(query).all()]
 

@@ -11,6 +11,7 @@ from sqlalchemy import BindParameter, ColumnElement, Integer, bindparam, exists,
 from sqlmodel import Session, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
+from app.db.batches import WITHOUT_LISTS
 from app.db.tables import Batch, Job
 from app.db.types import UtcMs
 from app.domain.batches import CLAIMABLE, BatchState
@@ -73,13 +74,14 @@ def _in_order(limit: int, *, behind: bool) -> SelectOfScalar[Batch]:
         for state in _CLAIMABLE
     )
     either = union_all(*(select(found.c.seq) for found in first))
-    return select(Batch).where(col(Batch.seq).in_(either)).order_by(*order).limit(limit)
+    found = select(Batch).where(col(Batch.seq).in_(either)).order_by(*order).limit(limit)
+    return found.options(*WITHOUT_LISTS)
 
 
 def waiting_batch(session: Session, pool: str, batch_id: str, now: datetime) -> Batch | None:
     """Read one batch of a pool, if it has a queued shard that may be claimed."""
     query = select(Batch).where(col(Batch.id) == batch_id, col(Batch.pool) == pool, *_waiting(now))
-    return session.exec(query).first()
+    return session.exec(query.options(*WITHOUT_LISTS)).first()
 
 
 def live_by_group(session: Session, pool: str, groups: Sequence[str]) -> Mapping[str, int]:

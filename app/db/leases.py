@@ -8,6 +8,7 @@ from sqlalchemy import BindParameter, bindparam, func, literal, union, update
 from sqlmodel import Session, col, select
 
 from app.db import locks
+from app.db.pools import EVERY_POOL, PoolSet
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.db.types import UtcMs
 from app.domain.leases import LIVE, LeaseState
@@ -123,23 +124,28 @@ def stop(session: Session, ids: Collection[int], *, until: datetime) -> None:
     )
 
 
-def overdue(session: Session, now: datetime, limit: int) -> Sequence[int]:
-    """Name live leases whose time is over, or whose worker said goodbye without naming a spooled report (R-05)."""
-    live = select(Lease.id, Lease.expires_at).where(IS_LIVE)  # each by an index of its own
-    left = live.join(Worker, col(Worker.id) == col(Lease.worker_id)).where(
-        col(Worker.state) == WorkerState.GONE, col(Lease.spooled).is_(False)
-    )
+def overdue(session: Session, now: datetime, limit: int, *, of: PoolSet = EVERY_POOL) -> Sequence[int]:
+    """Name live leases whose time is over, or whose worker said goodbye without naming a spooled report (R-05).
+
+    `of`: the pools whose workers are looked at.
+    """
+    of_worker = col(Worker.id) == col(Lease.worker_id)
+    live = select(Lease.id, Lease.expires_at).join(Worker, of_worker).where(IS_LIVE, of.of_worker)
+    left = live.where(col(Worker.state) == WorkerState.GONE, col(Lease.spooled).is_(False))  # each by an index
     found = union(live.where(col(Lease.expires_at) < now), left).subquery()
     query = select(found.c.id).order_by(found.c.expires_at).limit(limit)
     return list(session.exec(query))
 
 
-def postpone(session: Session, gap: timedelta) -> int:
-    """Add `gap` to the end of every live lease (PROTOCOL 4), and count them."""
-    locks.live_leases(session)
+def postpone(session: Session, gap: timedelta, *, of: PoolSet = EVERY_POOL) -> int:
+    """Add `gap` to the end of every live lease of these pools' workers (PROTOCOL 4), and count them."""
+    locks.live_leases(session, of)
     ms = round(gap.total_seconds() * 1000)
     result = session.execute(
-        update(Lease).where(col(Lease.state).in_(_LIVE)).values(expires_at=col(Lease.expires_at) + ms)
+        update(Lease)
+        .where(col(Lease.state).in_(_LIVE), col(Lease.worker_id).in_(select(Worker.id).where(of.of_worker)))
+        .values(expires_at=col(Lease.expires_at) + ms)
+        .execution_options(synchronize_session=False)
     )
     return result.rowcount  # type: ignore[attr-defined,no-any-return]
 

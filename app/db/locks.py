@@ -10,6 +10,8 @@ from typing import Any
 from sqlalchemy import BindParameter, bindparam
 from sqlmodel import Session, col, select
 
+from app.db.batches import WITHOUT_LISTS
+from app.db.pools import PoolSet
 from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.leases import LIVE, LeaseState
 
@@ -43,6 +45,7 @@ _BATCH = (
     .where(col(Batch.id) == bindparam("batch_id"))
     .with_for_update(key_share=True)
     .execution_options(**_FRESH)
+    .options(*WITHOUT_LISTS)
 )
 
 
@@ -87,9 +90,10 @@ def live_of_batch(session: Session, batch_id: str) -> Sequence[Lease]:
     return session.exec(query.with_for_update(key_share=True).execution_options(populate_existing=True)).all()
 
 
-def live_leases(session: Session) -> list[int]:
-    """Lock every live lease there is, and name them."""
-    query = select(Lease.id).where(col(Lease.state).in_(_LIVE)).order_by(col(Lease.id))
+def live_leases(session: Session, of: PoolSet) -> list[int]:
+    """Lock every live lease of these pools' workers, and name them."""
+    held_there = col(Lease.worker_id).in_(select(Worker.id).where(of.of_worker))
+    query = select(Lease.id).where(col(Lease.state).in_(_LIVE), held_there).order_by(col(Lease.id))
     return [lease_id for lease_id in session.exec(query.with_for_update(key_share=True)).all() if lease_id is not None]
 
 

@@ -1,11 +1,29 @@
 """Pools in SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-from sqlalchemy import or_, update
+from sqlalchemy import ColumnElement, or_, update
 from sqlmodel import Session, col, select
 
-from app.db.tables import Pool
+from app.db.tables import Pool, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSet:
+    """Pools by their names: those named, or all but those named."""
+
+    names: Collection[str]
+    but: bool = False
+
+    @property
+    def of_worker(self) -> ColumnElement[bool]:
+        """Whether a worker's pool is one of them."""
+        return col(Worker.pool).not_in(sorted(self.names)) if self.but else col(Worker.pool).in_(sorted(self.names))
+
+
+EVERY_POOL = PoolSet((), but=True)
 
 
 def visible(session: Session, org_id: str) -> Sequence[Pool]:
@@ -28,3 +46,9 @@ def unset_default(session: Session, *, but: str) -> None:
 def with_timing(session: Session) -> list[Pool]:
     """Read the pools that have rungs of their own."""
     return [pool for pool in session.exec(select(Pool)).all() if pool.timing]
+
+
+def note_gap(session: Session, names: Collection[str], now: datetime) -> None:
+    """Note that a gap ended in which heartbeats of these pools' workers may have gone unheard."""
+    if names:
+        session.execute(update(Pool).where(col(Pool.name).in_(sorted(names))).values(heard_since=now))

@@ -86,6 +86,8 @@ class Pool(SQLModel, table=True):
     min_memory_gb: float | None = None
     max_losses: int | None = None
     timing: dict[str, float] = _json("{}")
+    heard_since: datetime | None = _at()
+    """Of a pool with a timing of its own what `PresenceTick` says by the service's: the end of the last such gap."""
     created_at: datetime = _at(nullable=False)
 
 
@@ -325,7 +327,7 @@ class Worker(SQLModel, table=True):
     versions: dict[str, str] = _json("{}")
     runtimes: list[dict[str, Any]] = _json("[]")
     timing: dict[str, float] = _json("{}")
-    """The rungs that its last hello was told, where its pool has its own: a change counts from the next hello."""
+    """The rungs that its last hello was told: a change of its pool's or the service's counts from the next hello."""
     sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     progress: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
     row_by_row: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
@@ -473,7 +475,8 @@ class SweepState(SQLModel, table=True):
 class PresenceTick(SQLModel, table=True):
     """One row: when API processes last said that they can hear heartbeats (PROTOCOL 4).
 
-    `heard_since`: the end of the last gap in which a beat may have gone unheard; None: there was none.
+    `heard_since`: the end of the last gap in which a beat may have gone unheard, by the service's timing; None: there
+    was none.
     """
 
     __tablename__ = "presence_tick"

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import exists, update
 from sqlmodel import Session, col, select
 
+from app.db.pools import PoolSet
 from app.db.tables import Lease, Org, Worker
 from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
@@ -42,11 +43,12 @@ def ever_of_pool(session: Session, pool: str, limit: int = 500) -> Sequence[Work
     return session.exec(query).all()
 
 
-def silent_since(session: Session, before: datetime, limit: int) -> Sequence[Worker]:
-    """Read workers last seen before `before` that nobody marked offline yet."""
+def silent_since(session: Session, before: datetime, limit: int, *, of: PoolSet) -> Sequence[Worker]:
+    """Lock workers of these pools last seen before `before` that nobody marked offline yet."""
     query = (
         select(Worker)
         .where(
+            of.of_worker,
             col(Worker.last_seen_at) < before,
             col(Worker.offline_at).is_(None),
             col(Worker.state) != WorkerState.GONE,

@@ -83,6 +83,12 @@ class Requirement:
         """Give the parameters that the rows of one model ask for."""
         return next((names for name, names in self.parameters if name == model), ())
 
+    @property
+    def asks(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Each model with the parameters that its rows ask for."""
+        asked = dict(self.parameters)
+        return [(model, asked.get(model, ())) for model in self.models]
+
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:

@@ -17,13 +17,16 @@ MAX_STORED_ERRORS = 100
 class InputLimits:
     """What one input file may hold, and how it is cut. Defaults are the contract's; an operator may raise them.
 
-    `max_rows` bounds the rows, and the embedding inputs over all rows as well.
+    `max_rows` bounds the rows, and the embedding inputs over all rows as well. `max_requirements` bounds the different
+    needs of shards: each claim judges all of a batch's.
     """
 
     max_rows: int = 50_000
     max_line_bytes: int = DEFAULT_MAX_LINE_BYTES
     shard_rows: int = 256
     shard_bytes: int = 16 * 1024 * 1024
+    max_models: int = 100
+    max_requirements: int = 250
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ class NewBatch(Wire):
     """The arguments of a create. `pool` and all behind it are ours: `extra_body` of the SDK."""
 
     input_file_id: Name
-    endpoint: str
-    completion_window: str
+    endpoint: str = Field(max_length=200)
+    completion_window: str = Field(max_length=200)
     metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
     output_expires_after: OutputExpiry | None = None
     pool: Name | None = None

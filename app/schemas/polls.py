@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.domain.polls import MAX_CURSOR
 from app.domain.workers import Phase
-from app.schemas.wire import Count, Name, Wire
+from app.schemas.wire import Count, Name, Seconds, Wire
 from app.schemas.workers import Opaque
 
 MAX_WAIT_SECONDS = 60.0
@@ -26,7 +26,7 @@ class Poll(Wire):
     phase: Phase | None = None
     current_invocations: Count = 0
     free: Count = 1
-    wait_seconds: float = Field(default=30.0, ge=0)
+    wait_seconds: Seconds = 30.0
 
 
 class PolledMessage(Wire):

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from app.domain.pulls import Pull, PullStatus
-from app.schemas.wire import Name, Wire
+from app.schemas.wire import Name, UnixSeconds, Wire
 from app.schemas.workers import MAX_MODEL_NAME, ModelName, Opaque
 
 Bytes = Annotated[int, Field(ge=0, le=2**53)]
@@ -29,7 +29,7 @@ class PullInfo(Wire):
     completed: Bytes = 0
     total: Bytes = 0
     error: str = Field(default="", max_length=MAX_ERROR)
-    at: float = 0.0
+    at: UnixSeconds = 0.0
 
     @classmethod
     def of(cls, pull: Pull, *, at: float = 0.0) -> "PullInfo":

@@ -13,11 +13,14 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from app.domain.first_rows import MAX_KIND, MAX_MESSAGE
-from app.schemas.wire import Count, LeaseId, Name, UsageCounts, Wire
+from app.schemas.wire import Count, Figure, LeaseId, Name, Size, UsageCounts, Wire
 from app.schemas.workers import Opaque
 
 RowSetText = Annotated[str, StringConstraints(pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", max_length=32_000)]
 """Of the longest shard, 4,096 rows, each third of them missing: 1,366 ranges of two row numbers with ten digits."""
+
+MAX_LEASES = 1_000
+"""Shards that one hand-in may name. A worker that holds more hands them in by several."""
 
 
 class Part(Wire):
@@ -29,7 +32,7 @@ class Part(Wire):
     completed: Count
     failed: Count
     usage: UsageCounts = UsageCounts()
-    length: int = Field(ge=0)
+    length: Size
 
 
 class End(Wire):
@@ -47,8 +50,8 @@ class FirstRows(Wire):
     """
 
     kind: str | None = Field(max_length=MAX_KIND)
-    rows: int = Field(ge=1)
-    row: int = Field(ge=0)
+    rows: int = Field(ge=1, le=2**31 - 1)
+    row: Count
     message: str = Field(default="", max_length=MAX_MESSAGE)
 
 
@@ -57,8 +60,8 @@ class HandInHeader(Wire):
 
     worker_id: Name
     batch_id: Name
-    parts: list[Part] = Field(default_factory=list, max_length=10_000)
-    ends: list[End] = Field(default_factory=list, max_length=10_000)
+    parts: list[Part] = Field(default_factory=list, max_length=MAX_LEASES)
+    ends: list[End] = Field(default_factory=list, max_length=MAX_LEASES)
     first_rows: FirstRows | None = None
 
 
@@ -101,4 +104,4 @@ class Progress(Wire):
     batch_id: Name
     completed: Count
     failed: Count
-    rows_per_second: float | None = Field(default=None, ge=0)
+    rows_per_second: Figure | None = None

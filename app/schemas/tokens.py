@@ -23,7 +23,7 @@ class NewToken(Wire):
     """
 
     name: Label
-    scopes: list[Scope] = Field(default=["submit"], min_length=1)
+    scopes: list[Scope] = Field(default=["submit"], min_length=1, max_length=16)
     single_worker: bool = False
     org: str | None = Field(default=None, max_length=128)
 

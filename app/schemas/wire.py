@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from app.domain.rows import Usage
+from app.domain.timing import MAX_TOLERATION_SECONDS
 
 
 class Wire(BaseModel):
@@ -17,8 +18,15 @@ Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]
 """A name or id from outside, for looking something up: no database takes a NUL in it."""
 
 
+# Every number in what a caller sends is of one of these kinds, or has bounds of its own (tests/api/test_bounds.py).
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 """A count that any database takes."""
+Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""Bytes, as many as any database takes."""
+Figure = Annotated[float, Field(ge=0, le=1e12)]
+"""Something that was measured: a load, a rate, a share."""
+Seconds = Annotated[float, Field(ge=0, le=MAX_TOLERATION_SECONDS)]
+UnixSeconds = Annotated[float, Field(ge=0, le=1e11)]
 LeaseId = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Moment = Annotated[int, Field(ge=0, le=2**63 - 1)]
 """A time of the database, in milliseconds."""

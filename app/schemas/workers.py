@@ -7,29 +7,35 @@ POST /workers/{id}/bye          Bye        -> 204
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.eligibility import Serving
 from app.domain.leases import LeaseVerdict
 from app.domain.workers import Activity, ByeReason, Phase, Transport
-from app.schemas.wire import Count, LeaseId, Moment, Name, Wire
+from app.schemas.wire import Count, Figure, LeaseId, Moment, Name, Size, Wire
 
 PROTOCOL = 1
 """The wire's version. A worker of another one is refused with 426."""
 
 WORKER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-WorkerName = Annotated[str, StringConstraints(pattern=WORKER_NAME)]
-Opaque = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$")]
+WorkerName = Annotated[str, StringConstraints(pattern=WORKER_NAME, max_length=128)]
+Opaque = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$", max_length=128)]
 
 MAX_MODELS = 2_000
-"""Ids and aliases of one runtime. Every heartbeat and claim reads them."""
+"""Ids and aliases of one runtime."""
+MAX_WORKER_MODELS = 4_000
+"""Of all runtimes of a worker. Every heartbeat and claim reads them."""
+MAX_WORKER_TEXT = 256 * 1024
+"""Characters of these, and of the names of parameters beside them."""
 Label = Annotated[str, StringConstraints(max_length=200)]
 MAX_MODEL_NAME = 512
 MAX_ENDPOINTS = 32
+MAX_SLOTS = 1_000_000
 MAX_PARAMETERS = 200
 """Parameters that one runtime tells it does not take on one endpoint."""
 MAX_PARAMETER_NAME = 64
-EndpointPath = Annotated[str, StringConstraints(max_length=200)]
+MAX_ENDPOINT = 200
+EndpointPath = Annotated[str, StringConstraints(max_length=MAX_ENDPOINT)]
 ParameterNames = Annotated[
     list[Annotated[str, StringConstraints(max_length=MAX_PARAMETER_NAME)]], Field(max_length=MAX_PARAMETERS)
 ]
@@ -47,8 +53,8 @@ class RuntimeInfo(Wire):
     alive: bool
     reason: str | None = Field(default=None, max_length=500)
     models: list[ModelName] = Field(default_factory=list, max_length=MAX_MODELS)
-    endpoints: list[str] = Field(default_factory=list, max_length=MAX_ENDPOINTS)
-    slots: int | None = None
+    endpoints: list[EndpointPath] = Field(default_factory=list, max_length=MAX_ENDPOINTS)
+    slots: int | None = Field(default=None, ge=0, le=MAX_SLOTS)
     version: str | None = Field(default=None, max_length=100)
     pulls: bool = False
     unsupported: dict[EndpointPath, ParameterNames] = Field(default_factory=dict, max_length=MAX_ENDPOINTS)
@@ -66,6 +72,24 @@ class RuntimeInfo(Wire):
             reason=self.reason or "",
         )
 
+    @property
+    def text(self) -> int:
+        """Characters of its lists of names."""
+        return sum(map(len, self.models)) + sum(len(name) for names in self.unsupported.values() for name in names)
+
+
+def _bounded(runtimes: list[RuntimeInfo]) -> list[RuntimeInfo]:
+    """Check what the runtimes of a worker list together."""
+    models, text = sum(len(runtime.models) for runtime in runtimes), sum(runtime.text for runtime in runtimes)
+    if models > MAX_WORKER_MODELS or text > MAX_WORKER_TEXT:
+        raise ValueError(
+            f"they list {models} models, in {text} characters with their parameters; a worker may list "
+            f"{MAX_WORKER_MODELS} in {MAX_WORKER_TEXT}"
+        )
+    return runtimes
+
+
+Runtimes = Annotated[list[RuntimeInfo], Field(max_length=64), AfterValidator(_bounded)]
 
 MAX_GPUS = 64
 MAX_STARTS = 2**31 - 1
@@ -77,11 +101,11 @@ class GpuSample(Wire):
     A figure is null where the GPU has none, or does not tell: then `error` says why.
     """
 
-    index: int
+    index: Count
     name: str = Field(max_length=200)
-    memory_total: int | None = None
-    memory_used: int | None = None
-    utilization: float | None = None
+    memory_total: Size | None = None
+    memory_used: Size | None = None
+    utilization: Figure | None = None
     error: str | None = Field(default=None, max_length=200)
 
 
@@ -92,11 +116,11 @@ class HostSample(Wire):
     disk takes no more of what it finishes, and it claims nothing until there is room.
     """
 
-    load1: float | None = None
-    cpus: int | None = None
-    memory_total: int | None = None
-    memory_available: int | None = None
-    disk_free: int | None = None
+    load1: Figure | None = None
+    cpus: Count | None = None
+    memory_total: Size | None = None
+    memory_available: Size | None = None
+    disk_free: Size | None = None
     gpus: list[GpuSample] = Field(default_factory=list, max_length=MAX_GPUS)
     driver: str | None = Field(default=None, max_length=200)
     gpu_error: str | None = Field(default=None, max_length=200)
@@ -117,14 +141,14 @@ class Hello(Wire):
     starts: int = Field(default=0, ge=0, le=MAX_STARTS)
     pool: Name
     transport: Transport
-    protocol: int = PROTOCOL
+    protocol: Count = PROTOCOL
     phase: Phase | None = None
     hostname: str = Field(default="", max_length=255)
     slots: int = Field(default=1, ge=0, le=1000)
     max_concurrent_prompts: int | None = Field(default=None, ge=1, le=1_000_000)
     tags: list[Label] = Field(default_factory=list, max_length=200)
     versions: dict[Label, Label] = Field(default_factory=dict, max_length=50)
-    runtimes: list[RuntimeInfo] = Field(default_factory=list, max_length=64)
+    runtimes: Runtimes = Field(default_factory=list)
     held: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     sample: HostSample | None = None
     row_by_row: bool = False
@@ -171,7 +195,7 @@ class Heartbeat(Wire):
     spooled: list[LeaseId] = Field(default_factory=list, max_length=10_000)
     claiming: list[Opaque] = Field(default_factory=list, max_length=1_000)
     sample: HostSample | None = None
-    runtimes: list[RuntimeInfo] | None = Field(default=None, max_length=64)
+    runtimes: Runtimes | None = None
 
 
 class HeartbeatAnswer(Wire):

@@ -30,10 +30,10 @@ from app.schemas.batches import (
     YardView,
 )
 from app.schemas.wire import UsageCounts
-from app.services import pulls
 from app.services.context import Yard
-from app.services.eligibility import pool_rules, requirements, servings, worker_view
+from app.services.eligibility import pool_rules, servings, told_pulls, worker_view
 from app.services.moves import outcome_of
+from app.services.requirements import requirements
 
 TOP_ERRORS = 5
 
@@ -150,7 +150,7 @@ def _live(batch: Batch, workers: Sequence[Worker]) -> Live:
 
 def _held_up(batch: Batch, workers: Sequence[Worker], pace: float | None) -> str | None:
     """Name the models or runtimes that keep a batch's workers waiting; while rows are done it waits for no model."""
-    told = ((worker.name, [pull.to_domain() for pull in pulls.of(worker)]) for worker in workers)
+    told = ((worker.name, [pull.to_domain() for pull in told_pulls(worker)]) for worker in workers)
     fetches = None if pace else why_no_rows(told, batch.models)
     return fetches or why_held(((worker.name, servings(worker)) for worker in workers), requirements(batch).values())
 

@@ -16,8 +16,9 @@ from app.db import leases as leases_sql
 from app.db.tables import Batch, Job, Pool, Worker
 from app.domain.eligibility import WorkerView, why_no_job
 from app.services.context import Yard
-from app.services.eligibility import pool_rules, servable_keys, worker_view
+from app.services.eligibility import pool_rules, worker_view
 from app.services.pulls import Leaves
+from app.services.requirements import servable_keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from app.blobs.store import BlobError
 from app.db import batches as batches_sql
 from app.db.inputs import input_blob
 from app.db.tables import Batch, Job, Lease
-from app.domain.eligibility import No, Requirement
+from app.domain.eligibility import No
 from app.schemas.claims import BatchBrief, ClaimAnswer, Grant, RejectedRow
 from app.services.context import Yard
-from app.services.eligibility import requirements
 from app.services.first_rows import rows_first
+from app.services.requirements import needs_of
 
 CONTENT_BYTES = 128 * 1024
 """So much of the input goes with a claim's answer at most: for a small batch the way to its rows is the longest."""
@@ -38,7 +38,7 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
         drop_parameters=batch.drop_parameters,
         canary_rows=rows_first(session, batch),
     )
-    needs = requirements(batch)
+    asked = needs_of(batch).parameters
     grants = [
         Grant(
             lease_id=lease.id or 0,
@@ -51,7 +51,7 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
             input_sum=job.input_sum,
             done=job.done_rows,
             rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
-            parameters=_asked(needs.get(job.requirement_key or "")),
+            parameters=asked.get(job.requirement_key or "", []),
             row_by_row=job.cautious_at is not None,
         )
         for lease, job in pairs
@@ -81,7 +81,3 @@ def with_rows(yard: Yard, found: ClaimAnswer) -> ClaimAnswer:
     except (BlobError, UnicodeDecodeError):
         return found
     return found.model_copy(update={"grants": [*grants, *found.grants[len(grants) :]]})
-
-
-def _asked(need: Requirement | None) -> list[str]:
-    return sorted({name for _, names in need.parameters for name in names}) if need is not None else []

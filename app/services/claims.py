@@ -26,9 +26,10 @@ from app.services.calling import checked_worker
 from app.services.cautious import Standing
 from app.services.claim_answers import answer, answer_again, with_rows
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_rules, servable_keys, told, worker_view
+from app.services.eligibility import pool_rules, told, worker_view
 from app.services.grants import grant
 from app.services.pulls import Leaves
+from app.services.requirements import needs_of, servable_keys
 
 MAX_SHARDS = 64
 """Shards of one claim at most; a worker that wants more asks again."""
@@ -149,7 +150,7 @@ def _servable(
 def _judge(session: Session, batch: Batch, view: WorkerView, leaves: Leaves, now: datetime) -> _Candidate | None:
     keys = servable_keys(batch, view) - leaves(batch)
     if not keys or (
-        len(keys) < len(batch.requirements) and not jobs_sql.shard_waits(session, batch.id, keys=keys, now=now)
+        len(keys) < len(needs_of(batch)) and not jobs_sql.shard_waits(session, batch.id, keys=keys, now=now)
     ):
         return None
     return _Candidate(batch, keys)

@@ -93,6 +93,8 @@ class Limits:
     max_rows: int = 50_000
     max_file_bytes: int = 209_715_200
     max_line_bytes: int = 64 * 1024 * 1024
+    max_models: int = 100
+    max_requirements: int = 250
     file_retention_seconds: int = 30 * 86_400
     blob_retention_seconds: int = 86_400
     event_retention_seconds: int = 30 * 86_400

@@ -21,6 +21,7 @@ from app.domain.leases import LIVE
 from app.domain.rows import RowErrorCode
 from app.services import deliveries, finalizing, missing, validating
 from app.services.context import BatchRing, Yard
+from app.services.eligibility import told
 from app.services.endings import Ending, end_locked
 from app.services.grants import grant
 from app.services.leases import ring_after
@@ -133,7 +134,7 @@ def _lease(
         worker,
         request_id=request_id,
         now=now,
-        expires_at=yard.timing.lease_end(now),
+        expires_at=told(worker, yard.timing).lease_end(now),
         subject=job.endpoint_id or job.batch_id,
         org_id=batch.org_id,
         data={"verb": verb.value},

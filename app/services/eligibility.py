@@ -1,13 +1,13 @@
 """From rows of the database to the domain's question: why may this worker not take this job."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
-from app.db.tables import Batch, Pool, Worker
-from app.domain.eligibility import PoolRules, Requirement, Serving, WorkerView, can_serve
+from app.db.tables import Pool, Worker
+from app.domain.eligibility import PoolRules, Serving, WorkerView
 from app.domain.timing import Timing
 from app.domain.workers import Phase, WorkerState
+from app.schemas.fitting import fit
 from app.schemas.pulls import PullInfo
 from app.schemas.workers import HostSample, RuntimeInfo
 
@@ -17,21 +17,34 @@ OVERLAP = 1
 
 def servings(worker: Worker) -> tuple[Serving, ...]:
     """Give what a worker's runtimes served when it last told."""
-    return tuple(RuntimeInfo.model_validate(runtime).to_domain() for runtime in worker.runtimes)
+    return tuple(runtime.to_domain() for runtime in told_runtimes(worker))
+
+
+def told_runtimes(worker: Worker) -> list[RuntimeInfo]:
+    """Give what a worker last told of its runtimes, as far as it is in bounds."""
+    return [found for runtime in worker.runtimes if (found := fit(RuntimeInfo, runtime)) is not None]
+
+
+def told_sample(sample: Mapping[str, object] | None) -> HostSample:
+    """Give what a worker last told of its host, as far as it is in bounds."""
+    return fit(HostSample, sample or {}) or HostSample()
+
+
+def told_pulls(worker: Worker) -> list[PullInfo]:
+    """Give what a worker told of its pulls, as far as it is in bounds, oldest first."""
+    return [found for pull in worker.pulls if (found := fit(PullInfo, pull)) is not None]
 
 
 def rungs(service: Timing, own: Mapping[str, float]) -> Timing:
-    """Give a pool's own rungs, which were checked when they were set, or the service's.
-
-    How long a kill takes is the worker's setting; the control plane's may have changed since.
-    """
-    return replace(service, kill_after_seconds=0.0, **own) if own else service
+    """Give a pool's own rungs, as far as they are legal now (Timing.nearest), or the service's."""
+    return service.nearest(own) if own else service
 
 
 def told(worker: Worker, service: Timing) -> Timing:
     """Give the rungs that a worker lives by: those its last hello was told.
 
-    A pool's change must not reach the leases of a worker that stops itself by the old ones: a job could run twice.
+    A change of the pool's or of the service's must not reach the leases of a worker that stops itself by the old ones:
+    a job could run twice. The service's are for one that said hello before they were stored for every worker.
     """
     return rungs(service, worker.timing)
 
@@ -43,7 +56,7 @@ def worker_view(
 
     `timing` is the service's; what the worker was told wins. `overlap` is 0 where a person is told who is free.
     """
-    sample = HostSample.model_validate(worker.sample or {})
+    sample = told_sample(worker.sample)
     load = sample.load1 / sample.cpus if sample.load1 is not None and sample.cpus else None
     memory = sample.memory_available / 1e9 if sample.memory_available is not None else None
     return WorkerView(
@@ -56,31 +69,13 @@ def worker_view(
         runtimes=servings(worker),
         name=worker.name,
         disk_full=sample.spool_error is not None,
-        pulls=tuple(PullInfo.model_validate(pull).to_domain() for pull in worker.pulls),
+        pulls=tuple(pull.to_domain() for pull in told_pulls(worker)),
     )
 
 
 def pool_rules(pool: Pool | None) -> PoolRules:
     """Give a pool's thresholds; a pool nobody declared has none."""
     return PoolRules(pool.max_load, pool.min_memory_gb) if pool is not None else PoolRules()
-
-
-def requirements(batch: Batch) -> Mapping[str, Requirement]:
-    """Give a batch's distinct needs by key."""
-    return {
-        key: Requirement(
-            endpoint=need["endpoint"],
-            models=tuple(need["models"]),
-            # Batches validated before there were any have no such key.
-            parameters=tuple((model, tuple(names)) for model, names in need.get("parameters", {}).items()),
-        )
-        for key, need in batch.requirements.items()
-    }
-
-
-def servable_keys(batch: Batch, view: WorkerView) -> frozenset[str]:
-    """Name the needs of a batch that the worker's live runtimes serve now."""
-    return frozenset(key for key, need in requirements(batch).items() if can_serve(view.runtimes, need, live_only=True))
 
 
 def pool_slots(pool: Pool | None, *, otherwise: int) -> int:

@@ -120,11 +120,13 @@ def _store(
     if written is not None and PartVerdict.STORED not in parts.values():
         blobs_sql.mark_unreferenced(session, key, now)
     ends, batch = _end(session, yard, worker, header, leases, jobs, now)
-    for lease_id, verdict in {**parts, **ends}.items():
-        if verdict in {PartVerdict.STALE, EndVerdict.STALE}:
-            note_stale_report(
-                session, lease_id, leases.get(lease_id), worker, now=now, data={"part": lease_id in parts}
-            )
+    stale = [i for i, verdict in {**parts, **ends}.items() if verdict in {PartVerdict.STALE, EndVerdict.STALE}]
+    for lease_id in stale:
+        if lease_id in leases:
+            note_stale_report(session, lease_id, leases[lease_id], worker, now=now, data={"part": lease_id in parts})
+    if unknown := [lease_id for lease_id in stale if lease_id not in leases]:
+        # Ids that anybody can make up: counted, or one call could write thousands of events.
+        note_stale_report(session, unknown[0], None, worker, now=now, data={"unknown": len(unknown)})
     answer = HandInAnswer(
         parts=parts,
         ends=ends,

@@ -205,6 +205,7 @@ def _note(session: Session, yard: Yard, beats: Sequence[Beat]) -> _Noted:
             worker.runtimes = [runtime.model_dump(mode="json") for runtime in beat.said.runtimes]
         worker.slots = pool_slots(session.get(Pool, worker.pool), otherwise=worker.slots)
         worker.last_beat_at, worker.holds = noted.now, worker.id in holders
+        worker.timing = worker.timing or told(worker, yard.timing).rungs  # it said hello before they were stored
         session.add(worker)
         noted.workers[worker.id] = worker
     return noted

@@ -51,6 +51,8 @@ def judge(question: Question) -> Refusals:
 
     With no worker registered yet, or one whose runtime never answered, nobody can say: the batch waits, and says so.
     """
+    if many := _too_many(question):
+        return Refusals([many], 1)
     if not question.pool:
         return Refusals()
     need = _whole(question)
@@ -71,6 +73,22 @@ def capped(entries: Sequence[dict[str, object]], count: int) -> Refusals:
     left_out = count - len(entries)
     more = [entry("too_many_errors", f"And {left_out} more errors.", None, None)] if left_out > 0 else []
     return Refusals([*entries, *more], count)
+
+
+def _too_many(question: Question) -> dict[str, object] | None:
+    """Name the bound of what a batch may need, when it is exceeded."""
+    models, limits = len(question.report.models), question.limits
+    if models > limits.max_models:
+        what = f"The file names {models} models, and a batch may name {limits.max_models} (the setting max_models)."
+        return entry("too_many_models", f"{what} Send several batches.", "body.model", None)
+    found = {requirement(question.batch, shard) for shard in question.report.shards}
+    needs = max(len(found), len({ask for need in found for ask in need.asks}))
+    if needs > limits.max_requirements:
+        what = f"Its shards need {needs} different sets of models and parameters, and those of a batch may need"
+        do = "Sort the file by model, or send several batches."
+        message = f"{what} {limits.max_requirements} (the setting max_requirements). {do}"
+        return entry("too_many_requirements", message, "body.model", None)
+    return None
 
 
 def _needed(batch: Batch, names: Collection[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases, silenced
 from app.services.moves import one_by_one
-from app.services.presence import listening
+from app.services.presence import hears, listening
 
 ENDED, STALE = "ended", "stale"
 GHOST_BEATS = 2
@@ -85,13 +85,11 @@ def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | No
 def expire(yard: Yard, limit: int) -> int:
     """End live leases whose time is over, and those of workers that said goodbye; one transaction each. Count them.
 
-    While nobody could have heard a heartbeat nothing expires (PROTOCOL 4).
+    Where nobody could have heard a heartbeat nothing expires (PROTOCOL 4).
     """
     with yard.store.read() as session:
         now = yard.store.now(session)
-        if not listening(session, yard, now):
-            return 0
-        due = leases_sql.overdue(session, now, limit)
+        due = leases_sql.overdue(session, now, limit, of=listening(session, yard, now))
     return one_by_one(due, partial(end_silenced, yard, reason="its worker fell silent", overdue_only=True))
 
 
@@ -108,10 +106,10 @@ def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool =
         if lease is None or lease.state not in LIVE:
             return None
         now = yard.store.now(session)
-        # Asked again: the machine may have slept between the sweep's look and this lock.
-        if overdue_only and not listening(session, yard, now):
-            return None
         worker = session.get(Worker, lease.worker_id)
+        # Asked again: the machine may have slept between the sweep's look and this lock.
+        if overdue_only and worker is not None and not hears(session, yard, worker.pool, now):
+            return None
         gone = worker is not None and worker.gone_at is not None and not lease.spooled
         if overdue_only and lease.expires_at >= now and not gone:
             return None

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 from prometheus_client.registry import Collector
 
@@ -11,10 +10,10 @@ from app.domain import metrics
 from app.domain.batches import BatchState
 from app.domain.metrics import Metric
 from app.domain.workers import Transport
-from app.schemas.workers import GpuSample, HostSample
+from app.schemas.workers import GpuSample
 from app.services.context import Yard
 from app.services.control import QUEUE
-from app.services.eligibility import rungs
+from app.services.eligibility import rungs, told_sample
 from app.services.metrics import Figures, Reading
 from app.services.readiness import is_stand_in
 from app.services.worker_views import state_seen
@@ -117,7 +116,7 @@ def _hosts(heard: Iterable[HostRow]) -> Iterator[Family]:
     gpus: dict[Metric, dict[Labels, float]] = {gauge: {} for gauge, _ in GPU_GAUGES}
     runtimes: dict[Labels, float] = {}
     for row in heard:
-        sample = HostSample.model_validate(row.sample or {})
+        sample = told_sample(row.sample)
         who = (row.pool, row.name)
         spools[who] = float(sample.spool_error is not None)
         if sample.disk_free is not None:
@@ -136,8 +135,9 @@ def _hosts(heard: Iterable[HostRow]) -> Iterator[Family]:
         yield family(gauge, values)
 
 
-def _runtime_state(runtime: Mapping[str, Any]) -> str:
-    if not runtime.get("alive"):
+def _runtime_state(runtime: object) -> str:
+    """Read one that was stored; its lists of models are long and not looked at."""
+    if not isinstance(runtime, Mapping) or not runtime.get("alive"):
         return "down"
     return "failing" if runtime.get("reason") else "alive"
 

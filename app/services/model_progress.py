@@ -11,9 +11,9 @@ from app.db import leases as leases_sql
 from app.db.tables import Worker
 from app.domain.pulls import Pull, PullStatus, after
 from app.schemas.pulls import ModelProgress, PullInfo
-from app.services import pulls
 from app.services.calling import checked_worker
 from app.services.context import Caller, Yard
+from app.services.eligibility import told_pulls
 
 KEPT = 8
 """Pulls of a worker that have ended and are still known."""
@@ -36,7 +36,7 @@ def note(yard: Yard, caller: Caller, report: ModelProgress) -> None:
         now = yard.store.now(session)
         worker.last_seen_at = now
         session.add(worker)
-        known = {pull.number: pull for pull in pulls.of(worker)}
+        known = {pull.number: pull for pull in told_pulls(worker)}
         before = known.get(report.number)
         if before is None and report.number < min(known, default=0):
             return  # of one that is forgotten

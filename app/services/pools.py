@@ -1,5 +1,6 @@
 """Pools: the capacity of each worker in them, and the thresholds that keep jobs off a busy host (PL-01, PL-02)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from sqlmodel import Session
 
 from app.db import events, exclusive
 from app.db import pools as pools_sql
+from app.db.pools import PoolSet
 from app.db.tables import Pool
 from app.domain.errors import BadRequest, Conflict, Forbidden, NotFound
 from app.domain.timing import Timing, TimingInvalid
@@ -20,7 +22,7 @@ from config.queues import check_pool_name
 def listed(yard: Yard, caller: Caller) -> list[PoolInfo]:
     """List the pools the caller may use."""
     with yard.store.read() as session:
-        return [shown(pool) for pool in pools_sql.visible(session, caller.org_id)]
+        return [shown(yard, pool) for pool in pools_sql.visible(session, caller.org_id)]
 
 
 def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
@@ -42,7 +44,7 @@ def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
         _apply(yard, pool, wanted)
         session.add(pool)
         _note(session, pool, "pool.created", now=now, actor=caller.actor)
-        return shown(pool)
+        return shown(yard, pool)
 
     return yard.store.run(work)
 
@@ -60,7 +62,7 @@ def change(yard: Yard, caller: Caller, name: str, wanted: PoolChange) -> PoolInf
         _apply(yard, pool, wanted)
         session.add(pool)
         _note(session, pool, "pool.changed", now=yard.store.now(session), actor=caller.actor)
-        return shown(pool)
+        return shown(yard, pool)
 
     return yard.store.run(work)
 
@@ -78,8 +80,9 @@ def declare(session: Session, yard: Yard, wanted: NewPool, *, default: bool, now
         _note(session, pool, "pool.changed" if before else "pool.created", now=now, actor=actor)
 
 
-def shown(pool: Pool) -> PoolInfo:
+def shown(yard: Yard, pool: Pool) -> PoolInfo:
     """Put a pool on the wire."""
+    read = timing_of(yard, pool).rungs if pool.timing else {}
     return PoolInfo(
         name=pool.name,
         shared=pool.org_id is None,
@@ -88,7 +91,8 @@ def shown(pool: Pool) -> PoolInfo:
         max_load=pool.max_load,
         min_memory_gb=pool.min_memory_gb,
         max_losses=pool.max_losses,
-        timing=pool.timing,
+        timing=read,
+        out_of_bounds={name: str(value)[:40] for name, value in pool.timing.items() if read.get(name) != value},
         created_at=int(pool.created_at.timestamp()),
     )
 
@@ -121,7 +125,20 @@ def grace_in(session: Session, yard: Yard, name: str) -> timedelta:
 
 def ladders(session: Session, yard: Yard) -> list[Timing]:
     """Give the service's rungs and those of each pool that has its own."""
-    return [yard.timing, *(timing_of(yard, pool) for pool in pools_sql.with_timing(session))]
+    return [yard.timing, *own_ladders(session, yard).values()]
+
+
+def own_ladders(session: Session, yard: Yard) -> dict[str, Timing]:
+    """Give the rungs of each pool that has its own."""
+    return {pool.name: timing_of(yard, pool) for pool in pools_sql.with_timing(session)}
+
+
+def where(session: Session, yard: Yard, holds: Callable[[Timing], bool]) -> PoolSet:
+    """Name the pools of whose rungs `holds` is true: each pool is asked for itself, and moves no other's threshold."""
+    own = own_ladders(session, yard)
+    if holds(yard.timing):
+        return PoolSet([name for name, timing in own.items() if not holds(timing)], but=True)
+    return PoolSet([name for name, timing in own.items() if holds(timing)])
 
 
 def _note(session: Session, pool: Pool, kind: str, *, now: datetime, actor: str) -> None:

@@ -6,9 +6,13 @@ from sqlmodel import Session
 
 from app.db import events
 from app.db import leases as leases_sql
+from app.db import pools as pools_sql
 from app.db import presence as presence_sql
+from app.db.pools import PoolSet
+from app.db.tables import Pool, Worker
+from app.domain.timing import Timing
+from app.services import pools
 from app.services.context import Yard
-from app.services.pools import ladders
 
 MISSED_TICKS = 3
 
@@ -16,19 +20,21 @@ MISSED_TICKS = 3
 def tick(yard: Yard) -> timedelta | None:
     """Say that this process can hear heartbeats now; called by every API process each `renewal_seconds`.
 
-    Whoever finds the tick older than the shortest grace of all pools adds exactly that gap to the end of every live
-    lease, in the transaction that moves the tick, so it is added once. Gives the gap that was added, or None.
+    Whoever finds the tick older than the grace of a pool adds exactly that gap to the end of every live lease of its
+    workers, in the transaction that moves the tick, so it is added once. Gives the gap that was added, or None.
     """
 
     def work(session: Session) -> timedelta | None:
         before = presence_sql.locked_tick(session, yard.store.now(session))
         now = yard.store.now(session)
         gap = now - before.at
-        is_absence = gap > _grace(session, yard)
-        presence_sql.move_tick(session, before, now, after_gap=gap > _unheard(session, yard))
-        if not is_absence:
+        presence_sql.move_tick(session, before, now, after_gap=gap > _unheard(yard.timing))
+        own = pools.own_ladders(session, yard)
+        pools_sql.note_gap(session, [name for name, timing in own.items() if gap > _unheard(timing)], now)
+        if not any(gap > timing.grace for timing in (yard.timing, *own.values())):
             return None
-        leases = leases_sql.postpone(session, gap)
+        late = pools.where(session, yard, lambda timing: gap > timing.grace)
+        leases = leases_sql.postpone(session, gap, of=late)
         events.record(
             session,
             now=now,
@@ -45,32 +51,31 @@ def tick(yard: Yard) -> timedelta | None:
 def renewal_seconds(yard: Yard) -> float:
     """Say how often to tick: as often as the workers beat that beat most often."""
     with yard.store.read() as session:
-        return _renewal(session, yard)
+        return min(timing.renew_seconds for timing in pools.ladders(session, yard))
 
 
-def listening(session: Session, yard: Yard, now: datetime) -> bool:
-    """Tell whether heartbeats can be heard: the tick is younger than the shortest grace."""
+def listening(session: Session, yard: Yard, now: datetime) -> PoolSet:
+    """Name the pools whose heartbeats can be heard: the tick is younger than their grace."""
     tick = presence_sql.the_tick(session)
-    return tick is not None and now - tick.at <= _grace(session, yard)
+    return pools.where(session, yard, lambda timing: tick is not None and now - tick.at <= timing.grace)
 
 
-def silence(session: Session, yard: Yard, last_seen_at: datetime, now: datetime) -> timedelta:
-    """Say for how long somebody has been silent who could have been heard: what we missed ourselves is left out."""
+def hears(session: Session, yard: Yard, pool: str, now: datetime) -> bool:
+    """Tell whether the heartbeats of a pool's workers can be heard."""
     tick = presence_sql.the_tick(session)
-    if tick is None or now - tick.at > _unheard(session, yard):
+    return tick is not None and now - tick.at <= pools.grace_in(session, yard, pool)
+
+
+def silence(session: Session, yard: Yard, worker: Worker, now: datetime) -> timedelta:
+    """Say for how long a worker has been silent that could have been heard: what we missed ourselves is left out."""
+    tick = presence_sql.the_tick(session)
+    pool = session.get(Pool, worker.pool)
+    if tick is None or now - tick.at > _unheard(pools.timing_of(yard, pool)):
         return timedelta()
-    return now - max(last_seen_at, tick.heard_since or last_seen_at)
+    gaps = (tick.heard_since, pool.heard_since if pool is not None else None)
+    return now - max([worker.last_seen_at, *(end for end in gaps if end is not None)])
 
 
-def _unheard(session: Session, yard: Yard) -> timedelta:
+def _unheard(timing: Timing) -> timedelta:
     """A gap between ticks that a beat may have fallen into: silence counts from its end, though it is no absence."""
-    return min(_grace(session, yard), timedelta(seconds=MISSED_TICKS * _renewal(session, yard)))
-
-
-def _grace(session: Session, yard: Yard) -> timedelta:
-    """The shortest: a pool's leases may end before the service's own grace is over."""
-    return min(ladder.grace for ladder in ladders(session, yard))
-
-
-def _renewal(session: Session, yard: Yard) -> float:
-    return min(ladder.renew_seconds for ladder in ladders(session, yard))
+    return min(timing.grace, timedelta(seconds=MISSED_TICKS * timing.renew_seconds))

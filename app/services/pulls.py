@@ -8,22 +8,18 @@ from sqlmodel import Session
 
 from app.db import workers as workers_sql
 from app.db.tables import Batch, Worker
-from app.domain.eligibility import Requirement, Serving, can_serve
+from app.domain.eligibility import Serving
 from app.domain.pulls import PullStatus
 from app.domain.workers import WorkerState
 from app.schemas.pulls import PullInfo
 from app.services.context import Yard
-from app.services.eligibility import requirements, servings, told
+from app.services.eligibility import servings, told, told_pulls
+from app.services.requirements import needs_of
 
 FAILED_SECONDS = 300.0
 """So long a worker that could not fetch a model leaves its shards to others who can; then it may try again."""
 Leaves = Callable[[Batch], frozenset[str]]
 """Gives the requirement keys of a batch that a worker is not given now, although it could serve them."""
-
-
-def of(worker: Worker) -> list[PullInfo]:
-    """Give the pulls of a worker, oldest first."""
-    return [PullInfo.model_validate(pull) for pull in worker.pulls]
 
 
 def leaves_to_others(session: Session, yard: Yard, worker: Worker, now: datetime, *, running: str | None) -> Leaves:
@@ -48,18 +44,18 @@ def leaves_to_others(session: Session, yard: Yard, worker: Worker, now: datetime
         ]
 
     def leaves(batch: Batch) -> frozenset[str]:
-        return frozenset(
-            key
-            for key, need in requirements(batch).items()
-            if (batch.id != running and not fetching.isdisjoint(need.models))
-            or (not failed.isdisjoint(need.models) and any(_serves(*other, need) for other in others()))
-        )
+        needs = needs_of(batch)
+        left = needs.naming(fetching) if batch.id != running else frozenset()
+        if lacking := needs.naming(failed):
+            served = (needs.served_by(runtimes) - needs.naming(theirs) for runtimes, theirs in others())
+            left |= lacking.intersection(frozenset[str]().union(*served))
+        return left
 
     return leaves
 
 
 def _last(worker: Worker) -> Mapping[str, PullInfo]:
-    return {pull.model: pull for pull in of(worker)}
+    return {pull.model: pull for pull in told_pulls(worker)}
 
 
 def _failed(worker: Worker, last: Mapping[str, PullInfo], now: datetime) -> frozenset[str]:
@@ -77,7 +73,3 @@ def _failed(worker: Worker, last: Mapping[str, PullInfo], now: datetime) -> froz
 def _may_take(yard: Yard, other: Worker, now: datetime) -> bool:
     reachable = not told(other, yard.timing).unreachable(now - other.last_seen_at)
     return reachable and other.state == WorkerState.ACTIVE and other.drain_requested_at is None
-
-
-def _serves(runtimes: tuple[Serving, ...], failed: frozenset[str], need: Requirement) -> bool:
-    return failed.isdisjoint(need.models) and can_serve(runtimes, need, live_only=True)

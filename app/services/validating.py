@@ -142,6 +142,8 @@ def _input_limits(limits: Limits) -> InputLimits:
         max_line_bytes=limits.max_line_bytes,
         shard_rows=limits.shard_rows,
         shard_bytes=limits.shard_bytes,
+        max_models=limits.max_models,
+        max_requirements=limits.max_requirements,
     )
 
 

@@ -14,10 +14,9 @@ from app.domain.timing import Timing
 from app.domain.workers import WorkerState
 from app.schemas.listing import Listing, page
 from app.schemas.worker_views import SlotInfo, WorkerInfo
-from app.schemas.workers import HostSample, RuntimeInfo
-from app.services import cursors, pulls
+from app.services import cursors
 from app.services.context import Caller, Yard
-from app.services.eligibility import pool_rules, told, worker_view
+from app.services.eligibility import pool_rules, told, told_pulls, told_runtimes, told_sample, worker_view
 
 MAX_WORKERS_LISTED = 1000
 
@@ -75,7 +74,7 @@ def _shown(session: Session, yard: Yard, workers: Sequence[Worker]) -> list[Work
 def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetime) -> WorkerInfo:
     timing = told(worker, yard.timing)
     view = worker_view(worker, now=now, timing=yard.timing, held_batches=held)
-    sample = HostSample.model_validate(worker.sample or {})
+    sample = told_sample(worker.sample)
     silence = now - worker.last_seen_at
     no = why_no_job(view, pool_rules(pool))
     return WorkerInfo(
@@ -102,8 +101,8 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         gpus=sample.gpus,
         driver=sample.driver,
         gpu_error=sample.gpu_error,
-        runtimes=[RuntimeInfo.model_validate(runtime) for runtime in worker.runtimes],
-        pulls=pulls.of(worker),
+        runtimes=told_runtimes(worker),
+        pulls=told_pulls(worker),
         tags=worker.tags,
         versions=worker.versions,
     )

@@ -1,7 +1,8 @@
 """A worker's life as the control plane sees it: hello, heartbeat, bye (PROTOCOL 2, 3; LS-01 to LS-05)."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
@@ -29,7 +30,7 @@ from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import end_silenced
-from app.services.pools import ladders
+from app.services.pools import ladders, timing_of, where
 from app.services.presence import silence
 from app.services.sightings import of_worker, record
 
@@ -117,14 +118,19 @@ def progress(yard: Yard, caller: Caller, report: Progress, *, boot_id: str | Non
 
 
 def mark_offline(yard: Yard, limit: int) -> int:
-    """Store that workers have been silent for longer than the grace; one event a step (R-06). Count them."""
+    """Store that workers have been silent for longer than the grace; one event a step (R-06). Count them.
+
+    `limit` bounds the workers of each grace: many in one org's pool keep nobody else's waiting.
+    """
 
     def work(session: Session) -> int:
         now = yard.store.now(session)
-        graces = [ladder.grace for ladder in ladders(session, yard)]
         silent = [
             worker
-            for worker in workers_sql.silent_since(session, now - min(graces), limit)
+            for grace in sorted({timing.grace for timing in ladders(session, yard)})
+            for worker in workers_sql.silent_since(
+                session, now - grace, limit, of=where(session, yard, partial(_has_grace, grace))
+            )
             if told(worker, yard.timing).unreachable(now - worker.last_seen_at)
         ]
         for worker in silent:
@@ -134,6 +140,10 @@ def mark_offline(yard: Yard, limit: int) -> int:
         return len(silent)
 
     return yard.store.run(work)
+
+
+def _has_grace(grace: timedelta, timing: Timing) -> bool:
+    return timing.grace == grace
 
 
 def _went_offline(worker: Worker, now: datetime) -> events.Recorded:
@@ -183,7 +193,7 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     if is_restart:
         worker.install_id, worker.boot_id, worker.starts = hello.install_id, hello.boot_id, hello.starts
         worker.hello_at, worker.last_beat_at = now, None
-        worker.timing = pool.timing if pool is not None else {}
+        worker.timing = timing_of(yard, pool).rungs
         worker.drain_requested_at = worker.reset_requested_at = worker.command_at = None
     worker.pool, worker.transport, worker.hostname = hello.pool, hello.transport, hello.hostname
     worker.slots = pool_slots(pool, otherwise=hello.slots)
@@ -237,7 +247,7 @@ def _is_heard(session: Session, yard: Yard, worker: Worker, now: datetime) -> bo
     """Whether the worker is within its grace."""
     if worker.state == WorkerState.GONE:
         return False
-    return not told(worker, yard.timing).unreachable(silence(session, yard, worker.last_seen_at, now))
+    return not told(worker, yard.timing).unreachable(silence(session, yard, worker, now))
 
 
 def _settle_leases(yard: Yard, worker: Worker, before: set[int], held: Sequence[int]) -> dict[int, LeaseVerdict]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from app.schemas.fitting import fit
 from app.schemas.workers import MAX_GPUS, GpuSample
 from app.worker.loop import Loop
 
@@ -119,14 +120,15 @@ def _gpu(nvml: Any, index: int, handle: Any) -> GpuSample:
     name, no_name = _ask(nvml, nvml.nvmlDeviceGetName, handle)
     memory, no_memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     rates, _ = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
-    return GpuSample(
-        index=index,
-        name=str(name)[:_MAX_TEXT] if name is not None else f"GPU {index}",
-        memory_total=int(memory.total) if memory is not None else None,
-        memory_used=int(memory.used) if memory is not None else None,
-        utilization=float(rates.gpu) if rates is not None else None,
-        error=no_name or no_memory,
-    )
+    seen = {
+        "index": index,
+        "name": str(name)[:_MAX_TEXT] if name is not None else f"GPU {index}",
+        "memory_total": int(memory.total) if memory is not None else None,
+        "memory_used": int(memory.used) if memory is not None else None,
+        "utilization": float(rates.gpu) if rates is not None else None,
+        "error": no_name or no_memory,
+    }
+    return fit(GpuSample, seen) or GpuSample(index=index, name=f"GPU {index}")
 
 
 def _ask(nvml: Any, call: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.domain.rows import total
 from app.domain.rowsets import RowSet
-from app.schemas.segments import End, FirstRows, HandInHeader, Part
+from app.schemas.segments import MAX_LEASES, End, FirstRows, HandInHeader, Part
 from app.schemas.wire import UsageCounts
 from app.worker.shard import Fate, Finished, Shard
 
@@ -51,14 +51,14 @@ def build(
     for shard in shards:
         if shard.fate is Fate.GONE:
             continue
-        if not shard.is_empty and (size < max_bytes or not parts):
+        if not shard.is_empty and len(parts) < MAX_LEASES and (size < max_bytes or not parts):
             seq, rows = shard.take(max_bytes - size)
             if rows:
                 parts.append(_part(shard.lease_id, seq, rows))
                 lines += [row.line for row in rows]
                 size += parts[-1].length
         is_through = shard.is_settled and shard.is_complete and shard.is_empty
-        if is_through and not shard.is_spooled and may_end(shard):
+        if is_through and not shard.is_spooled and len(ends) < MAX_LEASES and may_end(shard):
             shard.is_spooled = True
             ends.append(End(lease_id=shard.lease_id, request_id=shard.end_request))
     if not parts and not ends and word is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from app.schemas.fitting import fit
 from app.schemas.workers import HostSample
 from app.worker.gpus import GpuLook
 
@@ -21,16 +22,18 @@ def sample(directory: Path, gpus: GpuLook) -> HostSample:
     May take long where a file system hangs: a heartbeat asks a Sampler instead.
     """
     memory = psutil.virtual_memory()
-    return HostSample(
-        load1=os.getloadavg()[0],
-        cpus=psutil.cpu_count(),
-        memory_total=memory.total,
-        memory_available=memory.available,
-        disk_free=_disk_free(directory),
-        gpus=list(gpus.gpus),
-        driver=gpus.driver,
-        gpu_error=gpus.error,
-    )
+    seen = {
+        "load1": os.getloadavg()[0],
+        "cpus": psutil.cpu_count(),
+        "memory_total": memory.total,
+        "memory_available": memory.available,
+        "disk_free": _disk_free(directory),
+        "gpus": list(gpus.gpus),
+        "driver": gpus.driver,
+        "gpu_error": gpus.error,
+    }
+    # Some file systems have more room than there is; a heartbeat with such a figure would be refused.
+    return fit(HostSample, seen) or HostSample()
 
 
 def _disk_free(directory: Path) -> int | None:

@@ -20,7 +20,7 @@ from app.worker.looks import Looks
 from app.worker.parameters import lacking, unsupported_by, without_parameters
 from app.worker.places import Place
 from app.worker.routing import knowing, refused
-from app.worker.runtime_infos import info, reason
+from app.worker.runtime_infos import infos, reason
 from app.worker.units import Run
 from app.worker.ways import Ways
 from executors.base import BaseExecutor, Ending
@@ -113,7 +113,7 @@ class Runtimes:
 
     def infos(self) -> list[RuntimeInfo]:
         """What the control plane is told."""
-        return [info(place) for place in self.places]
+        return infos(self.places)
 
     def close(self) -> None:
         """Let go of all runtimes; rows in flight fail."""

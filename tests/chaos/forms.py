@@ -114,7 +114,7 @@ QUICK = Form(
     shard_rows=8,
     timing={
         "renew_seconds": 1,
-        "grace_seconds": 2.5,
+        "grace_seconds": 3,
         "toleration_seconds": 8,
         "kill_after_seconds": 0.5,
         "drain_seconds": 2,

@@ -144,6 +144,19 @@ def test_a_batch_that_waits_for_its_contents_is_named(api: FakePublicApi) -> Non
     assert found.do
 
 
+def test_a_pool_whose_timing_is_read_otherwise_than_it_was_stored_is_named(api: FakePublicApi) -> None:
+    rungs = {"renew_seconds": 10.0, "grace_seconds": 25.0, "toleration_seconds": 60.0}
+    old = {"name": "old", "timing": rungs, "out_of_bounds": {"grace_seconds": "20.0"}}
+    good = {"name": "gpu", "timing": rungs, "out_of_bounds": {}}
+    api.says("GET /v1/pools", Says({"data": [good, old]}))
+    found = asked(api)["pools"]
+    assert (found.level, found.text) == (
+        "warn",
+        "the timing of pool old is out of bounds: grace_seconds 20.0 is read as 25",
+    )
+    assert found.do == "gpuyard pool set old --timing renew=10,grace=25,toleration=60"
+
+
 @pytest.mark.parametrize(("ours", "level"), [(0, "ok"), (0.9, "ok"), (90, "warn"), (-90, "warn")])
 def test_another_time_than_the_server_s_is_a_note(ours: float, level: str) -> None:
     # RFC 9110's own example.

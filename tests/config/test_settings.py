@@ -108,8 +108,11 @@ def test_an_empty_variable_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("timings", "rule"),
     [
-        ({"renew_seconds": 50, "grace_seconds": 50}, "renew_seconds < grace_seconds"),
-        ({"grace_seconds": 280}, "renew_seconds < grace_seconds"),
+        ({"renew_seconds": 50, "grace_seconds": 50}, r"at least 2 \* renew_seconds \+ sweep_seconds \(105\)"),
+        ({"grace_seconds": 24.9}, r"at least 2 \* renew_seconds \+ sweep_seconds \(25\)"),
+        ({"sweep_seconds": 31, "grace_seconds": 50}, r"at least 2 \* renew_seconds \+ sweep_seconds \(51\)"),
+        ({"grace_seconds": 280}, "grace_seconds < toleration_seconds"),
+        ({"toleration_seconds": 1e300}, "toleration_seconds must be above 0 and at most 604800"),
         ({"kill_after_seconds": 19}, r"kill_after_seconds \+ 1 \(20\) must be below 2 \* renew_seconds"),
         ({"sweep_seconds": 25}, "sweep_seconds < grace_seconds / 2"),
     ],
@@ -212,6 +215,11 @@ def test_an_unknown_key_of_a_pool_names_the_nearest_known_one(own_surroundings: 
             "[pools.a100]\nrenew_seconds = 5\ngrace_seconds = 20\ntoleration_seconds = 60\n",
             r"pools\.a100: kill_after_seconds \+ 1 \(11\)",
         ),
+        (
+            "[pools.a100]\nrenew_seconds = 10\ngrace_seconds = 20\ntoleration_seconds = 60\n",
+            r"pools\.a100: grace_seconds \(20\) must be at least 2 \* renew_seconds \+ sweep_seconds \(25\)",
+        ),
+        ("[pools.a100]\nrenew_seconds = 0.5\n", r"pools\.a100\.renew_seconds"),
     ],
 )
 def test_a_pool_that_could_not_work_is_refused(own_surroundings: Path, table: str, rule: str) -> None:

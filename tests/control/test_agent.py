@@ -71,7 +71,7 @@ def test_work_whose_disk_hangs_is_said_again_and_again_and_ends_when_the_disk_an
     content = path.read_bytes()
     path.unlink()
     os.mkfifo(path)
-    quick = replace(yard, timing=Timing(0.6, 5.0, 20.0, kill_after_seconds=0.0))
+    quick = replace(yard, timing=Timing(0.6, 5.0, 20.0, kill_after_seconds=0.0, sweep_seconds=1.0))
     with running(quick, threads=1):
         wait_for(lambda: caplog.text.count(f"validate of {first} has taken") >= 2)
         hanging = path.rename(path.with_name("hanging"))
@@ -214,7 +214,7 @@ def test_two_control_workers_of_one_name_both_work(yard: Yard) -> None:
 
 
 def test_its_beats_renew_what_it_works_on(yard: Yard) -> None:
-    quick = replace(yard, timing=Timing(1.0, 1.5, 4.0, 0.5, 0.5))
+    quick = replace(yard, timing=Timing(1.0, 2.5, 5.0, 0.5, 0.5))
     created(quick)
     stopping = threading.Event()
     beats = Beats(quick, name="control", install_id="install", boot_id="boot", stopping=stopping)

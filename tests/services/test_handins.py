@@ -1,12 +1,15 @@
 """PROTOCOL 5: handing in. A verdict a lease, nothing doubled, nothing stored that is not what its header says."""
 
+from collections.abc import Sequence
+
 import pytest
+from pydantic import ValidationError
 from sqlmodel import func, select
 
 from app.blobs.store import BlobUnavailable
-from app.db.tables import Blob, Segment
+from app.db.tables import Blob, Event, Segment
 from app.domain.errors import BadRequest
-from app.schemas.segments import End, HandInHeader
+from app.schemas.segments import MAX_LEASES, End, HandInHeader
 from app.services import handins
 from app.services.context import Caller, Yard
 from app.sweeps import lease_expiry
@@ -136,6 +139,38 @@ def test_what_a_refused_report_said_is_kept(yard: Yard) -> None:
     assert one.fail(mine, "too late").leases == {mine: "stale"}
     assert events(yard, batch_id).count("lease.stale_report") == 2
     assert stored(yard) == 0
+
+
+def test_ends_that_nobody_knows_are_counted_in_one_event(yard: Yard) -> None:
+    batch_id = validated(yard)
+    one = machine(yard)
+    (mine,) = grants_of(one)
+    unknown = range(mine + 1, mine + MAX_LEASES)
+    header = HandInHeader(
+        worker_id=one.id,
+        batch_id=batch_id,
+        ends=[End(lease_id=lease_id, request_id="end") for lease_id in (mine, *unknown)],
+    )
+    answer = handins.hand_in(yard, one.caller, header, b"")
+    assert set(answer.ends) == {mine, *unknown}
+    assert answer.ends.pop(mine) == "incomplete"
+    assert set(answer.ends.values()) == {"stale"}
+    (found,) = stale_reports(yard)
+    assert (found.subject, found.data["unknown"]) == (one.id, len(unknown))
+
+
+@pytest.mark.parametrize("name", ["parts", "ends"])
+def test_one_call_names_so_many_shards_at_most(name: str) -> None:
+    part = {"lease_id": 1, "seq": 1, "rows": "0", "completed": 1, "failed": 0, "length": 1, "request_id": "end"}
+    head = {"worker_id": "w", "batch_id": "b"}
+    HandInHeader.model_validate({**head, name: [part] * MAX_LEASES})
+    with pytest.raises(ValidationError, match="at most 1000"):
+        HandInHeader.model_validate({**head, name: [part] * (MAX_LEASES + 1)})
+
+
+def stale_reports(yard: Yard) -> Sequence[Event]:
+    with yard.store.read() as session:
+        return session.exec(select(Event).where(Event.type == "lease.stale_report")).all()
 
 
 def test_one_stale_lease_keeps_no_other_from_being_stored(yard: Yard) -> None:

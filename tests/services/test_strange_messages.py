@@ -7,11 +7,12 @@ from pydantic import ValidationError
 
 from app.schemas.claims import ClaimRequest, FailureReport, ReleaseRequest
 from app.schemas.segments import HandInHeader
-from app.schemas.workers import Bye, Heartbeat, HostSample
+from app.schemas.workers import MAX_MODELS, Bye, Heartbeat, Hello, HostSample
 from app.services.context import Yard
 from tests.yards import Machine, machine, validated
 
 LAST = 2**63 - 1
+CROWDED = {"name": "r", "kind": "vllm", "alive": True, "models": ["m"] * MAX_MODELS}
 
 
 def test_the_highest_lease_id_is_stale_everywhere(yard: Yard) -> None:
@@ -31,6 +32,10 @@ def test_the_highest_lease_id_is_stale_everywhere(yard: Yard) -> None:
         (Heartbeat, {"current_invocations": 2**31}),
         (Heartbeat, {"boot_id": "a\0b"}),
         (HostSample, {"load1": float("nan")}),
+        (HostSample, {"disk_free": 10**400}),
+        (Heartbeat, {"runtimes": [CROWDED] * 3}),
+        (Hello, {"runtimes": [CROWDED] * 3}),
+        (Heartbeat, {"runtimes": [{**CROWDED, "models": ["x" * 500] * 600}]}),
         (ReleaseRequest, {"leases": [-1]}),
         (ReleaseRequest, {"worker_id": "\0"}),
         (FailureReport, {"lease_id": 2**64}),
@@ -47,6 +52,10 @@ def test_the_highest_lease_id_is_stale_everywhere(yard: Yard) -> None:
 )
 def test_what_no_database_takes_is_refused_by_its_type(kind: Any, change: dict[str, Any]) -> None:
     good = {
+        "name": "one",
+        "install_id": "i",
+        "pool": "gpu",
+        "transport": "http",
         "boot_id": "b",
         "worker_id": "w",
         "request_id": "r",

@@ -3,7 +3,7 @@
 from app.domain.rows import Reply, RowErrorCode, Usage
 from app.schemas.claims import Grant
 from app.schemas.handins import read_hand_in, write_line
-from app.schemas.segments import HandInHeader
+from app.schemas.segments import MAX_LEASES, HandInHeader
 from app.worker.backlog import Backlog
 from app.worker.handin import HandIn, build
 from app.worker.shard import Fate, Finished, Shard
@@ -158,3 +158,15 @@ def test_too_much_that_is_unsent_holds_the_rows_until_it_is_sent() -> None:
     assert rows.take() is None
     backlog.subtract(1)
     assert rows.take() is not None
+
+
+def test_more_shards_than_one_may_name_go_with_the_next() -> None:
+    shards = [shard(number, 1, first_row=number) for number in range(1, MAX_LEASES + 3)]
+    for row, one in enumerate(shards, 1):
+        one.loaded(1)
+        finish(one, row)
+    first = header(build("wrk_1", "batch_1", shards))
+    second = header(build("wrk_1", "batch_1", shards))
+    assert (len(first.parts), len(first.ends)) == (MAX_LEASES, MAX_LEASES)
+    assert [part.lease_id for part in second.parts] == [MAX_LEASES + 1, MAX_LEASES + 2]
+    assert [end.lease_id for end in second.ends] == [MAX_LEASES + 1, MAX_LEASES + 2]

@@ -9,7 +9,7 @@ import structlog
 
 from app.domain.rows import Blame, Reply, RowError, RowErrorCode
 from app.domain.runtimes import RuntimeFacts, ServedModel
-from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS
+from app.schemas.workers import MAX_MODEL_NAME, MAX_MODELS, MAX_WORKER_TEXT, Heartbeat
 from app.worker.breaker import FAILURES, LONGEST_PAUSE_SECONDS
 from app.worker.probes import ALIVE_SECONDS, TROUBLED_SECONDS, Probes
 from app.worker.row_queue import RowQueue
@@ -120,6 +120,27 @@ def test_a_runtime_that_lists_too_much_is_told_as_far_as_the_wire_takes_it() -> 
     (info,) = probed(Crowded()).infos()
     assert len(info.models) == MAX_MODELS
     assert info.models[0] == "m0"
+
+
+@pytest.mark.parametrize(
+    ("characters", "told"),
+    [
+        (10, [MAX_MODELS, MAX_MODELS, 0]),
+        (200, [MAX_WORKER_TEXT // 200, 0, 0]),
+    ],
+)
+def test_runtimes_that_list_too_much_together_are_told_as_far_as_the_wire_takes_it(
+    characters: int, told: list[int]
+) -> None:
+    class Crowded(SteeredExecutor):
+        def probe(self) -> RuntimeFacts:
+            names = (f"{n:0{characters}}" for n in range(MAX_MODELS))
+            return replace(super().probe(), models=tuple(map(ServedModel, names)), slots=10**400)
+
+    infos = probed(Crowded(), Crowded(), Crowded()).infos()
+    assert [len(info.models) for info in infos] == told
+    beat = Heartbeat(boot_id="b", runtimes=infos)
+    assert Heartbeat.model_validate_json(beat.model_dump_json()) == beat
 
 
 def test_a_row_that_no_runtime_saw_says_nothing_of_a_broken_one() -> None:
