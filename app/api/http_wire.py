@@ -19,11 +19,15 @@ STALL_SECONDS = 60.0
 uvicorn waits for ever: who opens sockets and sends half a request in each would take all the files that there are.
 """
 
+UNREAD_SECONDS = 60.0
+"""A caller that takes nothing of its answer for so long is cut off, and what was kept for it is freed."""
+
 
 class HttpWire(HttpToolsProtocol):
     """uvicorn's parser of one connection."""
 
     stall_seconds = STALL_SECONDS
+    unread_seconds = UNREAD_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,16 +36,22 @@ class HttpWire(HttpToolsProtocol):
         self._is_receiving = True
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request, and not for ever."""
         super().connection_made(transport)
+        # So that this is told of every byte that the caller's end does not take: below asyncio's own mark of 64 KiB a
+        # connection that is to close would wait for ever.
+        transport.set_write_buffer_limits(high=0)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._unread_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -92,6 +102,27 @@ class HttpWire(HttpToolsProtocol):
         else:
             message = f"the rest of the request did not come within {self.stall_seconds:g} s"
             self._refuse(errors.envelope(408, message, code="request_incomplete"))
+
+    def pause_writing(self) -> None:
+        """Wait for the caller to read, and not for ever."""
+        super().pause_writing()
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._unread_timer = self.loop.call_later(self.unread_seconds, self._look_at_unread)
+
+    def resume_writing(self) -> None:
+        """Wait no more: the caller has read."""
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        super().resume_writing()
+
+    def _look_at_unread(self) -> None:
+        """Cut off a caller that has read nothing since the last look; to close would be to wait until it reads."""
+        left = self.transport.get_write_buffer_size()
+        if left < self._unread_bytes:
+            self._unread_bytes = left
+            self._unread_timer = self.loop.call_later(self.unread_seconds, self._look_at_unread)
+        else:
+            self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """Answer to what the parser refused."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import or_, update
+from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
 from app.db.tables import Pool
@@ -28,3 +28,8 @@ def unset_default(session: Session, *, but: str) -> None:
 def with_timing(session: Session) -> list[Pool]:
     """Read the pools that have rungs of their own."""
     return [pool for pool in session.exec(select(Pool)).all() if pool.timing]
+
+
+def count(session: Session, org_id: str) -> int:
+    """Count an org's own pools."""
+    return session.exec(select(func.count()).select_from(Pool).where(col(Pool.org_id) == org_id)).one()

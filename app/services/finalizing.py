@@ -13,6 +13,7 @@ from app.blobs.store import BlobWriter
 from app.db import batches as batches_sql
 from app.db import blobs as blobs_sql
 from app.db import locks
+from app.db import orgs as orgs_sql
 from app.db.batches import Tally
 from app.db.tables import Batch, File
 from app.domain.batches import BatchState, Outcome
@@ -150,4 +151,5 @@ def _file(session: Session, batch: Batch, written: _Written | None, kind: str, n
     )
     session.add(file)
     session.flush()
+    orgs_sql.count_file(session, batch.org_id, file.bytes)
     return file.id
