@@ -54,7 +54,8 @@ def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | N
     """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
     found = results.read(yard, caller, batch_id, after=after)
     headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
-    return Download(found.pieces(), headers=headers, media_type="application/jsonl")
+    pieces = found.pieces()
+    return Download(pieces, headers=headers, media_type="application/jsonl", close=pieces.close)
 
 
 @router.get("/v1/batches/{batch_id}/errors")

@@ -43,7 +43,7 @@ def send(blobs: BlobStore, content: Content, request: Request) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type="application/octet-stream")
     file = blobs.open(content.blob_key, start, end)
-    return Download(_pieces(file), status, headers, media_type="application/octet-stream")
+    return Download(_pieces(file), status, headers, media_type="application/octet-stream", close=file.close)
 
 
 def disposition(filename: str) -> str:

@@ -1,9 +1,10 @@
 """What each org has under way at this process, bounded: what one org opens is never taken from another."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
+from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -69,10 +70,16 @@ class InFlight:
 
 
 class Download(StreamingResponse):
-    """An answer that counts as a download of its caller's org while it is sent."""
+    """An answer that counts as a download of its caller's org while it is sent; `close` is called however that ends."""
+
+    def __init__(self, content: Iterator[bytes], *args: Any, close: Callable[[], None], **kwargs: Any) -> None:
+        super().__init__(content, *args, **kwargs)
+        self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, or raise what `InFlight.hold` raises before anything of it is sent."""
         in_flight: InFlight = scope["app"].state.in_flight
-        with in_flight.hold(UnderWay.DOWNLOADS, scope["state"]["caller"].org_id):
+        with ExitStack() as leaving:
+            leaving.callback(self._close)
+            leaving.enter_context(in_flight.hold(UnderWay.DOWNLOADS, scope["state"]["caller"].org_id))
             await super().__call__(scope, receive, send)

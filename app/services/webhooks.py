@@ -36,7 +36,7 @@ class SecretUnknown(Exception):
 
 
 def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEndpointWithSecret:
-    """Make an endpoint and give its secret, once. Raises BadRequest for a place that no webhook may go to, LimitReached."""
+    """Make an endpoint and give its secret, once. Raises BadRequest for a place no webhook may go to, LimitReached."""
     url = _checked(yard, wanted.url)
     key = signing_key.read_or_make(_key_file(yard))
 
