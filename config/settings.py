@@ -43,13 +43,13 @@ MIB = 1024 * 1024
 
 
 class ServerSettings(
+    OrgLimitSettings,
     SweepSettings,
     BrokerSettings,
     PoolNameSettings,
     DataDirSettings,
     MetricsSettings,
     RetentionSettings,
-    OrgLimitSettings,
 ):
     """API, control worker, migrations and sweeps."""
 
