@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, PositiveInt, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from app.domain.jobs import MAX_SHARD_ROWS
 from app.domain.webhooks import networks
 from config import places
 from config.broker_url import is_loopback
@@ -31,6 +32,7 @@ from config.fields import (
     sqlite_in,
 )
 from config.keys import fit_for_a_header
+from config.org_limits import OrgLimitSettings
 from config.pools import PoolSettings
 from config.queues import check_pool_name
 from config.retention import RetentionSettings
@@ -38,11 +40,10 @@ from config.sources import Layer, layers, nearest
 from config.trust import check_authorities
 
 MIB = 1024 * 1024
-MAX_SHARD_ROWS = 4096
-"""A shard that finished every other row must still fit the set of rows that a hand-in carries."""
 
 
 class ServerSettings(
+    OrgLimitSettings,
     SweepSettings,
     BrokerSettings,
     PoolNameSettings,

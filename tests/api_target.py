@@ -60,7 +60,7 @@ class Target:
             file = http.post("/v1/files", files={"file": ("in.jsonl", rows(3))}, data={"purpose": "batch"}).json()
             asked = {"endpoint": "/v1/chat/completions", "completion_window": "24h", "input_file_id": file["id"]}
             batch = http.post("/v1/batches", json=asked).json()
-        _validate(yard)
+        validate(yard)
         word = hello()
         with self.http("worker") as http:
             worker = http.post("/workers/register", json=word.model_dump(mode="json")).json()
@@ -84,7 +84,7 @@ class Target:
         }
 
 
-def _validate(yard: Yard) -> None:
+def validate(yard: Yard) -> None:
     """Do what a control worker does."""
     with yard.store.read() as session:
         org_id = session.connection().exec_driver_sql("SELECT org_id FROM batch").scalar_one()

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
-from app.api.contents import CheckedResponse
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.api.in_flight import Download
 from app.schemas.batches import BatchObject, NewBatch, RowErrors
 from app.schemas.listing import Listing
 from app.services import batches, results, row_errors, stops
@@ -50,11 +50,12 @@ def cancel(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
 
 
 @router.get("/v1/batches/{batch_id}/results", response_class=StreamingResponse)
-def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | None = None) -> StreamingResponse:
+def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | None = None) -> Download:
     """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
     found = results.read(yard, caller, batch_id, after=after)
     headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
-    return CheckedResponse(found.pieces(), headers=headers, media_type="application/jsonl")
+    pieces = found.pieces()
+    return Download(pieces, headers=headers, media_type="application/jsonl", close=pieces.close)
 
 
 @router.get("/v1/batches/{batch_id}/errors")

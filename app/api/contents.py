@@ -1,33 +1,18 @@
 """Sending a file: in pieces, resumable by `Range` and a strong `ETag`, never re-encoded (OPENAI_CONTRACT 1.9)."""
 
-import logging
 import re
 from urllib.parse import quote
 
 from fastapi import Request, Response
-from starlette.responses import StreamingResponse
-from starlette.types import Send
 
 from app.api.errors import envelope
-from app.blobs.store import BlobError
+from app.api.in_flight import Download
 from app.domain.byte_ranges import Unsatisfiable, parse_range
 from app.services import files
 from app.services.context import Yard
 from app.services.files import Content
 
-_log = logging.getLogger("gpuyard.api")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._ -]")
-
-
-class CheckedResponse(StreamingResponse):
-    """An answer that ends before its declared length when a content turns out to be damaged: no wrong byte is sent."""
-
-    async def stream_response(self, send: Send) -> None:
-        """Send what is as it was written. The server then drops the connection: the answer was not completed."""
-        try:
-            await super().stream_response(send)
-        except BlobError as error:
-            _log.error("an answer was cut off: %s", error)
 
 
 def send(yard: Yard, content: Content, request: Request) -> Response:
@@ -57,7 +42,7 @@ def send(yard: Yard, content: Content, request: Request) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type="application/octet-stream")
     found = files.pieces(yard, content, start, end)
-    return CheckedResponse(found, status, headers, media_type="application/octet-stream")
+    return Download(found, status, headers, media_type="application/octet-stream", close=found.close)
 
 
 def disposition(filename: str) -> str:

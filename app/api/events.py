@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.api.guarding import GuardedRoute, TheCaller, TheInFlight, TheYard
+from app.api.in_flight import UnderWay
 from app.api.streams import Shown, Stream, Streams, shown
 from app.db.store import DatabaseUnavailable
 from app.domain.errors import Refusal
@@ -53,6 +54,7 @@ def listed(
 async def stream(
     yard: TheYard,
     caller: TheCaller,
+    in_flight: TheInFlight,
     request: Request,
     batch_id: str,
     after: str | None = None,
@@ -63,6 +65,8 @@ async def stream(
     seq = cursors.parse(last_event_id or after)
     source = _Source(yard, caller, batch_id)
     with ExitStack() as leaving:
+        # Before anything is waited for: after a restart all readers come back at once.
+        leaving.enter_context(in_flight.hold(UnderWay.STREAMS, caller.org_id))
         streams: Streams = request.app.state.streams
         waiting = leaving.enter_context(streams.open(batch_id, seq, caller.token_id, shows_events=show != "batch"))
         first = await source.look(seq) if waiting.shows_events else NOTHING

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api import contents, uploads
-from app.api.guarding import GuardedRoute, StreamedRoute, TheCaller, TheYard
+from app.api.guarding import GuardedRoute, StreamedRoute, TheCaller, TheInFlight, TheYard
 from app.schemas.files import (
     MAX_EXPIRY_SECONDS,
     MIN_EXPIRY_SECONDS,
@@ -52,9 +52,9 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 
 
 @upload_router.post("/v1/files", openapi_extra=_UPLOAD)
-async def upload(yard: TheYard, caller: TheCaller, request: Request) -> FileObject:
+async def upload(yard: TheYard, caller: TheCaller, in_flight: TheInFlight, request: Request) -> FileObject:
     """Take a file in."""
-    return await uploads.receive(yard, caller, request)
+    return await uploads.receive(yard, caller, in_flight, request)
 
 
 @router.get("/v1/files")

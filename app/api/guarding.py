@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Message
 
 from app.api.access import scopes_of
+from app.api.in_flight import InFlight
 from app.domain.errors import BadRequest, Forbidden, NotFound, TooLarge
 from app.services import tokens
 from app.services.context import Caller, Yard
@@ -57,9 +58,15 @@ async def _caller(request: Request) -> Caller:
     return caller
 
 
-# Both are coroutines because FastAPI would send a plain function to a thread for each.
+async def _in_flight(request: Request) -> InFlight:
+    found: InFlight = request.app.state.in_flight
+    return found
+
+
+# All are coroutines because FastAPI would send a plain function to a thread for each.
 TheYard = Annotated[Yard, Depends(_yard)]
 TheCaller = Annotated[Caller, Depends(_caller)]
+TheInFlight = Annotated[InFlight, Depends(_in_flight)]
 
 
 def _admit(request: Request, scopes: tuple[str, ...]) -> Caller:

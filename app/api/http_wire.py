@@ -1,6 +1,11 @@
 """What uvicorn answers by itself, in words of ours: bytes that are no HTTP get OpenAI's envelope too."""
 
 import asyncio
+import fcntl
+import socket
+import struct
+import termios
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -19,11 +24,15 @@ STALL_SECONDS = 60.0
 uvicorn waits for ever: who opens sockets and sends half a request in each would take all the files that there are.
 """
 
+UNREAD_SECONDS = 60.0
+"""A caller that takes nothing of its answer for so long is cut off, and what was kept for it is freed."""
+
 
 class HttpWire(HttpToolsProtocol):
     """uvicorn's parser of one connection."""
 
     stall_seconds = STALL_SECONDS
+    unread_seconds = UNREAD_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -32,16 +41,22 @@ class HttpWire(HttpToolsProtocol):
         self._is_receiving = True
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+        self._unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request, and not for ever."""
         super().connection_made(transport)
+        # So that this is told of every byte that the caller's end does not take: below asyncio's own mark of 64 KiB a
+        # connection that is to close would wait for ever.
+        transport.set_write_buffer_limits(high=0)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._unread_timer):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -92,6 +107,44 @@ class HttpWire(HttpToolsProtocol):
         else:
             message = f"the rest of the request did not come within {self.stall_seconds:g} s"
             self._refuse(errors.envelope(408, message, code="request_incomplete"))
+
+    def pause_writing(self) -> None:
+        """Wait for the caller to read, and not for ever."""
+        super().pause_writing()
+        self._unread_bytes = self._unread()
+        self._unread_timer = self.loop.call_later(self.unread_seconds, self._look_at_unread)
+
+    def resume_writing(self) -> None:
+        """Wait no more: the caller has read."""
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+        super().resume_writing()
+
+    def _look_at_unread(self) -> None:
+        """Cut off a caller that has read nothing since the last look; to close would be to wait until it reads."""
+        left = self._unread()
+        if left < self._unread_bytes:
+            self._unread_bytes = left
+            self._unread_timer = self.loop.call_later(self.unread_seconds, self._look_at_unread)
+            return
+        with suppress(OSError):  # else the system keeps what it holds, and offers it for minutes more
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def _unread(self) -> int:
+        """Count the bytes that the caller's end has not taken: ours, and the system's where it tells.
+
+        The system takes more of ours only when a third of its own, which may be megabytes, has gone.
+        """
+        held = 0
+        with suppress(OSError):
+            held = struct.unpack("i", fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+        return held + self.transport.get_write_buffer_size()
+
+    @property
+    def _socket(self) -> socket.socket:
+        found: socket.socket = self.transport.get_extra_info("socket")
+        return found
 
     def send_400_response(self, msg: str) -> None:
         """Answer to what the parser refused."""

@@ -23,7 +23,6 @@ from app.services.polls import News, PoolNews
 LOOK_SECONDS = 1.0
 BURST_SECONDS = 0.1
 """Bells within so long are one look."""
-MAX_WAITING = 20_000
 _log = logging.getLogger("gpuyard.api")
 _Mark = tuple[int, tuple[tuple[str, int], ...]]
 
@@ -95,10 +94,10 @@ class Listeners:
 
     @contextmanager
     def listening(self, worker_id: str, pool: str, told: Told, *, wants_work: bool) -> Iterator[Listener]:
-        """Wait here inside the block. A worker waits once: its older poll is answered. Raises TryLater without room."""
+        """Wait here inside the block. A worker waits once: its older poll is answered. Raises TryLater at the end."""
         older = self._of_worker.get(worker_id)
-        if self._is_closed or (older is None and len(self._of_worker) >= MAX_WAITING):
-            raise TryLater("too many workers wait here already", code="too_many_polls")
+        if self._is_closed:
+            raise TryLater("this API process is about to end; call again", code="too_many_polls")
         if older is not None:
             older.end()
             self._forget(older)

@@ -31,6 +31,7 @@ from app.api import (
 from app.api.beats import Beats
 from app.api.duties import Duties
 from app.api.heads import Heads
+from app.api.in_flight import InFlight
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.api.streams import Streams
@@ -89,6 +90,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             app.state.listeners = listeners = Listeners(yard.bells)
             app.state.yard = yard = replace(yard, bells=listeners)
             app.state.beats = Beats(yard)
+            app.state.in_flight = InFlight(yard.limits.org)
             app.state.used_tokens = set()
             metrics.show(yard)
             duties = Duties(

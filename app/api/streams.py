@@ -28,7 +28,6 @@ SHOW_SECONDS = 1.0
 REST = 9
 """After a pass as many times as long passes without one: readers take a tenth of a processor, however many they are."""
 LONGEST_REST_SECONDS = 15.0
-MAX_STREAMS = 500
 _OVER = frozenset(state.value for state in ENDED)
 _log = logging.getLogger("gpuyard.api")
 
@@ -77,15 +76,9 @@ class Streams:
 
     @contextmanager
     def open(self, batch_id: str, seq: int, token_id: str | None, *, shows_events: bool) -> Iterator[Stream]:
-        """Have the stream of a token's holder woken inside the block. Raises TryLater when there is no room for it.
-
-        Its room is taken before anything is waited for: after a restart all readers come back at once.
-        """
-        if self._is_closed or len(self._open) >= MAX_STREAMS:
-            raise TryLater(
-                f"{len(self._open)} streams are open here already; ask for the batch now and then instead",
-                code="too_many_streams",
-            )
+        """Have the stream of a token's holder woken inside the block. Raises TryLater when the process ends."""
+        if self._is_closed:
+            raise TryLater("this API process is about to end; call again", code="too_many_streams")
         stream = Stream(batch_id, seq, token_id, shows_events=shows_events)
         self._open.add(stream)
         try:

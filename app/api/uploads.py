@@ -1,14 +1,15 @@
 """Taking an upload in: two pieces in memory at most, hashed on the way, written in threads (PERFORMANCE 6)."""
 
 import asyncio
-from asyncio import Future
 
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from app.api.errors import refusal_of
+from app.api.in_flight import InFlight, UnderWay
 from app.api.multipart import UploadForm, too_large
+from app.api.pouring import pour
 from app.blobs.store import BlobWriter
 from app.domain.errors import BadRequest
 from app.schemas.files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS, UPLOAD_PURPOSES, FileObject
@@ -16,7 +17,6 @@ from app.services import files
 from app.services.context import Caller, Yard
 from app.services.files import Upload
 
-PIECE_BYTES = 1024 * 1024
 _FORM_BYTES = 64 * 1024
 """What a form may have around its file."""
 
@@ -31,8 +31,13 @@ class _Fields(BaseModel):
     )
 
 
-async def receive(yard: Yard, caller: Caller, request: Request) -> FileObject:
+async def receive(yard: Yard, caller: Caller, in_flight: InFlight, request: Request) -> FileObject:
     """Read an upload and make its file. Whatever goes wrong, no file and no content stays."""
+    with in_flight.hold(UnderWay.UPLOADS, caller.org_id):
+        return await _receive(yard, caller, request)
+
+
+async def _receive(yard: Yard, caller: Caller, request: Request) -> FileObject:
     limit = yard.limits.max_file_bytes
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit + _FORM_BYTES:
@@ -42,7 +47,7 @@ async def receive(yard: Yard, caller: Caller, request: Request) -> FileObject:
     key = await run_in_threadpool(files.begin, yard, caller)
     writer = await run_in_threadpool(yard.blobs.writer, key)
     try:
-        await _pour(request, form, pieces, writer)
+        await pour(request.stream(), lambda data: _work(form, pieces, writer, data))
         upload = _checked(form)
         stored = await run_in_threadpool(writer.commit)
         return await run_in_threadpool(files.create, yard, caller, key, stored, upload)
@@ -50,24 +55,6 @@ async def receive(yard: Yard, caller: Caller, request: Request) -> FileObject:
         # Also when the client went away: the task is cancelled, and its clearing up must not be.
         await asyncio.shield(run_in_threadpool(_undo, yard, key, writer))
         raise
-
-
-async def _pour(request: Request, form: UploadForm, pieces: list[bytes], writer: BlobWriter) -> None:
-    """Parse and write one piece in a thread while the next one arrives."""
-    working: Future[None] | None = None
-    buffer = bytearray()
-    try:
-        async for chunk in request.stream():
-            buffer += chunk
-            if len(buffer) >= PIECE_BYTES:
-                if working is not None:
-                    await working
-                working = asyncio.ensure_future(run_in_threadpool(_work, form, pieces, writer, bytes(buffer)))
-                buffer = bytearray()
-    finally:
-        if working is not None:
-            await working
-    await run_in_threadpool(_work, form, pieces, writer, bytes(buffer))
 
 
 def _work(form: UploadForm, pieces: list[bytes], writer: BlobWriter, data: bytes) -> None:

@@ -3,13 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
-from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 
 from app.api.beats import Beats
-from app.api.errors import refusal_of
-from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
-from app.domain.errors import BadRequest, TooLarge
+from app.api.guarding import StreamedRoute, TheCaller, TheInFlight, TheYard, WorkerRoute
+from app.api.hand_ins import receive
 from app.schemas.claims import (
     ClaimAnswer,
     ClaimRequest,
@@ -20,12 +17,11 @@ from app.schemas.claims import (
     RowStartAnswer,
 )
 from app.schemas.pulls import ModelProgress
-from app.schemas.segments import HandInAnswer, HandInHeader, Progress
+from app.schemas.segments import HandInAnswer, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
-from app.services import claims, handins, leases, model_progress, row_starts, workers
+from app.services import claims, leases, model_progress, row_starts, workers
 from app.services.heartbeats import Beat
 
-MAX_HAND_IN_BYTES = 256 * 1024 * 1024
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
 hand_ins = APIRouter(route_class=StreamedRoute, tags=["worker protocol"])
 
@@ -96,25 +92,8 @@ def pull_progress(yard: TheYard, caller: TheCaller, report: ModelProgress) -> No
 
 @hand_ins.post("/workers/results", openapi_extra=_HAND_IN)
 @hand_ins.post("/workers/upload-results", openapi_extra=_HAND_IN)
-async def hand_in(yard: TheYard, caller: TheCaller, request: Request, boot_id: BootId = None) -> HandInAnswer:
+async def hand_in(
+    yard: TheYard, caller: TheCaller, in_flight: TheInFlight, request: Request, boot_id: BootId = None
+) -> HandInAnswer:
     """Take finished rows."""
-    header, body = await _read_hand_in(request)
-    return await run_in_threadpool(handins.hand_in, yard, caller, header, body, boot_id=boot_id)
-
-
-async def _read_hand_in(request: Request) -> tuple[HandInHeader, bytes]:
-    """Split a hand-in into its header line and the parts' bytes (app.schemas.segments)."""
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > MAX_HAND_IN_BYTES:
-            raise TooLarge(f"a hand-in has at most {MAX_HAND_IN_BYTES} bytes; send fewer rows", code="too_large")
-    end = received.find(b"\n")
-    if end < 0:
-        raise BadRequest("a hand-in begins with one line of JSON", code="invalid_body")
-    line = bytes(received[:end])
-    del received[: end + 1]  # in place: a second copy of all rows would be the larger part of what this call needs
-    try:
-        return HandInHeader.model_validate_json(line), bytes(received)
-    except ValidationError as error:
-        raise refusal_of(dict(error.errors()[0])) from error
+    return await receive(yard, caller, in_flight, request, boot_id=boot_id)

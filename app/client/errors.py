@@ -2,7 +2,7 @@
 
 ControlPlaneError
 ├── TryLater         no answer, 3xx, 407-8, 429, 5xx   the same call again, later
-├── Refused          400, 404, 413, ...                mend the call or give it up; never sent again as it is
+├── Refused          400, 404, 413, a 429 for a quota  mend the call or give it up; never sent again as it is
 │   └── LeaseLost    403 not_assigned, any other 409   drop the one job it is about, go on
 └── Dismissed        401, 403 for access, 412, 426     stop every job, keep the spool, exit 1 with the reason
     ├── NameTaken    409 name_taken                    (at hello)
@@ -25,6 +25,8 @@ _PASSING = frozenset({407, 408, 425, 429})
 """407 is the word of a proxy that wants another password, on the way to an API at an http:// URL."""
 PROXY_ALONE = frozenset({502, 503, 504})
 """What a proxy says when nobody answers behind it. A 503 of the API itself has a code."""
+_LIMIT_REACHED = "limit_reached"
+"""Of a 429 that says: your org has all that it may have. Any other 429 passes."""
 _SERVER_ERROR = 500
 BUG = 500
 """What the API says when it met a bug over this very call; what it cannot do for the moment is 503."""
@@ -108,6 +110,8 @@ def error_of(response: httpx.Response) -> ControlPlaneError:
         place = response.headers.get("location", "another place")
         return TryLater(f"a proxy sends callers on to {place}: the server URL has to be the API's own", status=status)
     code = ControlPlaneError.of(response).code
+    if code == _LIMIT_REACHED:
+        return Refused.of(response)
     if status >= _SERVER_ERROR or status in _PASSING:
         later = TryLater.of(response)
         later.retry_after = _seconds(response.headers.get("retry-after"))

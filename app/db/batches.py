@@ -195,3 +195,9 @@ def by_idempotency_key(session: Session, *, token_id: str, key: str, since: date
 def mark_seen(session: Session, ids: Collection[str]) -> None:
     """Note that the token that made these batches knows of them: no later create is a retry of theirs."""
     session.execute(update(Batch).where(col(Batch.id).in_(sorted(ids)), col(Batch.seen).is_(False)).values(seen=True))
+
+
+def open_count(session: Session, org_id: str, limit: int) -> int:
+    """Count the batches of an org that have not ended, as far as `limit`."""
+    some = select(Batch.id).where(col(Batch.org_id) == org_id, col(Batch.ended_at).is_(None)).limit(limit)
+    return session.exec(select(func.count()).select_from(some.subquery())).one()

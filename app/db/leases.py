@@ -36,6 +36,11 @@ _BY_REQUEST = (
     .where(col(Lease.worker_id) == bindparam("worker_id"), col(Lease.claim_request) == bindparam("request_id"))
     .order_by(col(Lease.id))
 )
+_STATES = select(Lease.id, Lease.state).where(
+    col(Lease.id).in_(bindparam("ids", expanding=True)),
+    col(Lease.worker_id) == bindparam("worker_id"),
+    col(Lease.batch_id) == bindparam("batch_id"),
+)
 
 
 def live_of_worker(session: Session, worker_id: str) -> set[int]:
@@ -50,6 +55,12 @@ def live_of_workers(session: Session, worker_ids: Collection[str]) -> dict[str, 
         if lease_id is not None:
             found[worker_id].add(lease_id)
     return found
+
+
+def states_of(session: Session, ids: Collection[int], *, worker_id: str, batch_id: str) -> dict[int, str]:
+    """Give the states of those of these leases that are of a worker and a batch, as they are without a lock."""
+    found = session.exec(_STATES, params={"ids": sorted(ids), "worker_id": worker_id, "batch_id": batch_id})
+    return {lease_id: state for lease_id, state in found if lease_id is not None}
 
 
 def granted_before(session: Session, ids: Collection[int], at: datetime) -> set[int]:

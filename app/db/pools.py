@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, or_, update
+from sqlalchemy import ColumnElement, func, or_, update
 from sqlmodel import Session, col, select
 
 from app.db.tables import Pool, Worker
@@ -52,3 +52,8 @@ def note_gap(session: Session, names: Collection[str], now: datetime) -> None:
     """Note that a gap ended in which heartbeats of these pools' workers may have gone unheard."""
     if names:
         session.execute(update(Pool).where(col(Pool.name).in_(sorted(names))).values(heard_since=now))
+
+
+def count(session: Session, org_id: str) -> int:
+    """Count an org's own pools."""
+    return session.exec(select(func.count()).select_from(Pool).where(col(Pool.org_id) == org_id)).one()

@@ -53,6 +53,9 @@ class Org(SQLModel, table=True):
     id: str = Field(primary_key=True)
     name: str = Field(unique=True, sa_type=AnyText)
     operator: bool = False
+    files: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    """Files that are not hidden, and their bytes: counted here, for nobody counts rows (app.db.orgs)."""
+    file_bytes: int = Field(default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": "0"})
     created_at: datetime = _at(nullable=False)
 
 
@@ -161,6 +164,7 @@ class Batch(SQLModel, table=True):
         Index("ix_batch_create", "token_id", "args_digest"),
         Index("ix_batch_idempotency", "token_id", "idempotency_key", **_only("idempotency_key IS NOT NULL")),
         Index("ix_batch_kept", "kept", "ended_at"),
+        Index("ix_batch_open", "org_id", **_only("ended_at IS NULL")),
         # What a delete of a file looks up, as it must.
         Index("ix_batch_output", "output_file_id", **_only("output_file_id IS NOT NULL")),
         Index("ix_batch_error", "error_file_id", **_only("error_file_id IS NOT NULL")),

@@ -7,7 +7,9 @@ Refusal
 ├── NotFound           it is not there, or not yours   404
 ├── Conflict           its state does not allow it     409, never retried by itself
 ├── TooLarge           send less                       413
+├── LimitReached       delete something first          429, never retried by itself
 └── TryLater           nothing is wrong, wait          503
+    └── TooManyAtOnce  your org has too many under way 429
 """
 
 
@@ -60,8 +62,22 @@ class TooLarge(Refusal):
     status = 413
 
 
+class LimitReached(Refusal):
+    """The org has as much as it may have. Sent with `x-should-retry: false`: stock SDKs retry a 429 without it."""
+
+    status = 429
+    kind = "insufficient_quota"
+
+
 class TryLater(Refusal):
     """A part of the service is away for the moment."""
 
     status = 503
     kind = "service_unavailable_error"
+
+
+class TooManyAtOnce(TryLater):
+    """The org has too many calls of this kind under way; when some of them have ended this one is taken."""
+
+    status = 429
+    kind = "rate_limit_error"

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+MAX_SHARD_ROWS = 4096
+"""A shard that finished every other row must still fit the set of rows that a hand-in carries."""
+
 
 class JobKind(StrEnum):
     """What a job is; control work is leased like any other (PROTOCOL 6)."""

@@ -10,13 +10,12 @@ from typing import NamedTuple
 import msgspec
 
 from app.domain.input_lines import parse_json
-from app.domain.lines import read_lines
 from app.domain.rows import Reply
 
-MAX_LINE_BYTES = 64 * 1024 * 1024
 _STRAY = "blank lines, byte order marks and other line ends have no place here"
 _FLAGS = {b"c": True, b"f": False}
 _MAX_ROW_DIGITS = 12
+_HEAD_BYTES = _MAX_ROW_DIGITS + len(b"\t?\t")
 _FIRST_ERROR_STATUS = 400
 
 
@@ -31,7 +30,6 @@ class HandInLine(NamedTuple):
     completed: bool
     start: int
     end: int
-    line: bytes
 
 
 class _Response(msgspec.Struct):
@@ -60,52 +58,68 @@ def write_line(row: int, reply: Reply, line: bytes) -> bytes:
     return b"%d\t%s\t%s\n" % (row, b"c" if reply.ok else b"f", line)
 
 
-def read_hand_in(chunks: Iterable[bytes], *, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[HandInLine]:
-    """Read and check a hand-in, in flat memory.
+def read_hand_in(chunks: Iterable[bytes]) -> Iterator[HandInLine]:
+    """Read and check a whole hand-in. Raises as `HandInReader` does."""
+    reader = HandInReader()
+    for chunk in chunks:
+        yield from reader.feed(chunk)
+    reader.close()
+
+
+class HandInReader:
+    """Reads and checks a hand-in that comes in pieces; what it keeps of the bytes is the line that has not ended.
 
     Raises HandInError at the first line that is not of the form above, that is not ASCII, whose flag does not say what
     its response says, or whose row stood before. Whether the rows belong to the leases is the caller's to check.
+    `rows` says of each row so far whether it counts as completed.
     """
-    seen: set[int] = set()
-    position, total = 0, _Total(chunks)
-    for line in read_lines(total, max_line_bytes=max_line_bytes):
-        content = line.content
-        if content is None:
-            raise HandInError(f"line {line.number} has more than {max_line_bytes} bytes")
-        if line.start != position or line.end != position + len(content) + 1:
-            raise HandInError(f"line {line.number}: {_STRAY}")
-        number, _, rest = content.partition(b"\t")
-        flag, _, output = rest.partition(b"\t")
-        completed = _FLAGS.get(flag)
+
+    def __init__(self, *, max_rows: int | None = None) -> None:
+        self.rows: dict[int, bool] = {}
+        self._max_rows = max_rows
+        self._number = self._position = 0
+        self._held = bytearray()
+
+    def feed(self, piece: bytes) -> list[HandInLine]:
+        """Take the next bytes, and return the lines that end in them."""
+        ended: list[bytes | bytearray] = [*piece.split(b"\n")]
+        rest = ended.pop()
+        if ended and self._held:
+            self._held += ended[0]
+            ended[0], self._held = self._held, bytearray()
+        self._held += rest
+        return [self._line(line) for line in ended]
+
+    def close(self) -> None:
+        """Check that the last line has ended."""
+        if self._held:
+            raise HandInError(f"after the last line: {_STRAY}")
+
+    def _line(self, line: bytes | bytearray) -> HandInLine:
+        self._number += 1
+        if len(self.rows) == self._max_rows:
+            raise HandInError(f"line {self._number}: more rows than the header says")
+        number, _, rest = line[:_HEAD_BYTES].partition(b"\t")
+        flag, tab, _ = rest.partition(b"\t")
+        completed = _FLAGS.get(bytes(flag)) if tab else None
         if completed is None or not number.isdigit() or len(number) > _MAX_ROW_DIGITS:
-            raise HandInError(f"line {line.number} does not begin with a row's number and c or f")
+            raise HandInError(f"line {self._number} does not begin with a row's number and c or f")
         row = int(number)
-        if row in seen:
-            raise HandInError(f"line {line.number}: row {row} stood before")
-        seen.add(row)
-        _check_output(line.number, completed, output)
-        position = line.end
-        yield HandInLine(row, completed, line.end - len(output) - 1, line.end, output)
-    if position != total.bytes:
-        raise HandInError(f"after the last line: {_STRAY}")
+        if row in self.rows:
+            raise HandInError(f"line {self._number}: row {row} stood before")
+        if not line.isascii():
+            raise HandInError(f"line {self._number} is not ASCII")
+        if line.endswith(b"\r"):
+            raise HandInError(f"line {self._number}: {_STRAY}")
+        head = len(number) + len(flag) + 2
+        # A view: a copy of a long answer would double what it takes.
+        _check_output(self._number, completed, memoryview(line)[head:])
+        self.rows[row] = completed
+        start, self._position = self._position + head, self._position + len(line) + 1
+        return HandInLine(row, completed, start, self._position)
 
 
-class _Total:
-    """Counts the bytes of chunks as they pass."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self.bytes = 0
-        self._chunks = chunks
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._chunks:
-            self.bytes += len(chunk)
-            yield chunk
-
-
-def _check_output(number: int, completed: bool, output: bytes) -> None:
-    if not output.isascii():
-        raise HandInError(f"line {number} is not ASCII")
+def _check_output(number: int, completed: bool, output: memoryview) -> None:
     try:
         status = _status(output)
     except RecursionError:
@@ -118,7 +132,7 @@ def _check_output(number: int, completed: bool, output: bytes) -> None:
         raise HandInError(f"line {number}: its flag and its response disagree")
 
 
-def _status(output: bytes) -> int | None:
+def _status(output: memoryview) -> int | None:
     """Give the response's status, None for a row that has an error instead. Raises ValueError for another shape."""
     try:
         line = _output_line.decode(output)
@@ -126,7 +140,7 @@ def _status(output: bytes) -> int | None:
         raise
     except msgspec.DecodeError:
         # msgspec refuses half of a surrogate pair, which a runtime that cuts an answer inside an emoji may send.
-        line = msgspec.convert(_without_body(parse_json(output)), _OutputLine)
+        line = msgspec.convert(_without_body(parse_json(bytes(output))), _OutputLine)
     if (line.response is None) == (line.error is None):
         raise ValueError("exactly one of response and error must be null")
     return line.response.status_code if line.response else None

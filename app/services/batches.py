@@ -13,6 +13,7 @@ from app.db import files as files_sql
 from app.db.tables import Batch, Job
 from app.domain.errors import BadRequest, Conflict
 from app.domain.jobs import ControlVerb, JobKind
+from app.domain.org_limits import check_quota
 from app.domain.windows import parse_window
 from app.schemas.batches import ENDPOINTS, BatchObject, NewBatch
 from app.schemas.listing import Listing, page
@@ -33,7 +34,7 @@ def create(
     """Make a batch with its validation as control work, or give the one that this same call has made before.
 
     `retry_count` is the SDK's `x-stainless-retry-count`. Raises BadRequest for arguments that cannot be, Conflict for
-    an idempotency key that came with other arguments.
+    an idempotency key that came with other arguments, LimitReached for an org with too many that have not ended.
     """
     window = _window(wanted)
     pool = wanted.pool if wanted.pool is not None else yard.default_pool
@@ -45,6 +46,8 @@ def create(
         batch = _made_before(session, caller, digest, now, retry_count=retry_count, idempotency_key=idempotency_key)
         validation = None
         if batch is None:
+            bound = yard.limits.org.batches
+            check_quota(yard.limits.org, "batches", batches_sql.open_count(session, caller.org_id, bound) + 1)
             batch = _new(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
             batch.drop_parameters = _drops(yard, wanted)
             batch.canary_rows = yard.canary_rows if wanted.canary_rows is None else wanted.canary_rows
@@ -112,7 +115,7 @@ def _drops(yard: Yard, wanted: NewBatch) -> bool:
 
 
 def _locks(caller: Caller, digest: str, idempotency_key: str | None) -> list[str]:
-    keys = [f"create:{caller.token_id}:{digest}"]
+    keys = [f"create:{caller.token_id}:{digest}", f"batches:{caller.org_id}"]
     return keys if idempotency_key is None else [*keys, f"create-key:{caller.token_id}:{idempotency_key}"]
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from app.blobs.store import BlobStore
 from app.db.store import Store
 from app.domain.errors import Forbidden
+from app.domain.org_limits import OrgLimits
 from app.domain.timing import Timing
 from app.domain.webhooks import MAX_TRIES, Network
 from app.services.counters import Counters
@@ -107,6 +108,7 @@ class Limits:
     max_attempts: int = 3
     max_losses: int = 5
     webhook_max_tries: int = MAX_TRIES
+    org: OrgLimits = field(default_factory=OrgLimits)
 
 
 @dataclass(frozen=True, slots=True)

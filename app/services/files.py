@@ -14,8 +14,10 @@ from app.checksums import BLOCK_BYTES
 from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
-from app.db.tables import Blob, File
+from app.db import orgs as orgs_sql
+from app.db.tables import Blob, File, Org
 from app.domain.errors import NotFound, TryLater
+from app.domain.org_limits import check_quota
 from app.schemas.files import FileDeleted, FileObject
 from app.schemas.listing import Listing, page
 from app.services import blobs, cursors, damage, ids, leases
@@ -52,7 +54,12 @@ class Content:
 
 
 def begin(yard: Yard, caller: Caller) -> str:
-    """Commit the row of the blob that an upload is about to write, and give its key (PROTOCOL 5)."""
+    """Commit the row of the blob that an upload is about to write, and give its key (PROTOCOL 5).
+
+    Raises LimitReached for an org that has as many files as it may have: before any of the upload is taken.
+    """
+    with yard.store.read() as session:
+        _check_room(yard, orgs_sql.by_id(session, caller.org_id), 1)
     return blobs.begin(yard, caller.org_id)
 
 
@@ -62,7 +69,7 @@ def forget(yard: Yard, key: str) -> None:
 
 
 def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload) -> FileObject:
-    """Make a file of a blob whose content is stored."""
+    """Make a file of a blob whose content is stored. Raises LimitReached."""
 
     def work(session: Session) -> FileObject:
         now = yard.store.now(session)
@@ -84,6 +91,8 @@ def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload)
         session.add(file)
         session.flush()
         _note(session, file, "file.created", caller, now)
+        _check_room(yard, orgs_sql.lock(session, caller.org_id), stored.bytes)
+        orgs_sql.count_file(session, caller.org_id, stored.bytes)
         return shown(file)
 
     return yard.store.run(work)
@@ -138,6 +147,7 @@ def delete(yard: Yard, caller: Caller, file_id: str) -> FileDeleted:
         if not files_sql.in_use(session, file.id):
             blobs_sql.mark_unreferenced(session, file.blob_key, now)
         _note(session, file, "file.deleted", caller, now)
+        orgs_sql.discount_files(session, [file])
         return FileDeleted(id=file.id)
 
     return yard.store.run(work)
@@ -221,6 +231,12 @@ def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]
 def _unchecked(file: BinaryIO) -> Generator[bytes, None, None]:
     with file:
         yield from iter(lambda: file.read(BLOCK_BYTES), b"")
+
+
+def _check_room(yard: Yard, org: Org | None, size: int) -> None:
+    if org is not None:
+        check_quota(yard.limits.org, "files", org.files + 1)
+        check_quota(yard.limits.org, "file_bytes", org.file_bytes + size)
 
 
 def _no_file(file_id: str) -> NotFound:

@@ -14,6 +14,7 @@ from sqlmodel import Session
 from app.blobs.store import BlobWriter, Stored
 from app.db import batches as batches_sql
 from app.db import events, locks
+from app.db import orgs as orgs_sql
 from app.db.batches import Tally
 from app.db.tables import Batch, File, Job
 from app.domain.batches import BatchState, Outcome
@@ -200,4 +201,5 @@ def _file(session: Session, batch: Batch, written: _Written | None, kind: str, n
     )
     session.add(file)
     session.flush()
+    orgs_sql.count_file(session, batch.org_id, file.bytes)
     return file.id

@@ -1,93 +1,94 @@
 """Taking finished rows: one call, one blob and one transaction for all shards of a batch on a worker (PROTOCOL 5)."""
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlmodel import Session
 
-from app.blobs.store import Stored
 from app.db import blobs as blobs_sql
 from app.db import events, locks
 from app.db import leases as leases_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Job, Lease, Segment, Worker
-from app.domain.errors import BadRequest, TryLater
+from app.domain.errors import TryLater
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE, LeaseState
 from app.domain.rowsets import RowSet
-from app.schemas.handins import HandInError, read_hand_in
 from app.schemas.segments import EndVerdict, HandInAnswer, HandInHeader, Part, PartVerdict
 from app.services import blobs, canary
-from app.services.calling import calling_worker
+from app.services.calling import own_worker
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases
+from app.services.handin_bodies import Body, PartBytes, Use, Written, check_header, uses_of
 from app.services.leases import note_call, note_stale_report, ring_after
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A part whose bytes are what its header says. `start` is where they begin in the hand-in's blob."""
+class HandIn:
+    """One call: judged by its header before a byte of its body is taken. Safe to repeat to the letter.
 
-    part: Part
-    rows: RowSet
-    digest: str
-    start: int
+    Authorised by worker and lease, not by boot: a restarting agent sends its spool before it says hello (PROTOCOL 3).
+    """
+
+    def __init__(self, yard: Yard, caller: Caller, header: HandInHeader) -> None:
+        """Raises NotFound for a worker that is not the caller's, BadRequest for a header that cannot be."""
+        check_header(header)
+        self._yard = yard
+        self._header = header
+        with yard.store.read() as session:
+            self._worker = own_worker(caller, session.get(Worker, header.worker_id), header.worker_id)
+            uses = _uses(session, header)
+        self.body = Body(yard, self._worker.org_id, header.parts, uses)
+
+    def finish(self, *, boot_id: str | None) -> HandInAnswer:
+        """Store the parts and end the leases named in the header; a verdict a lease.
+
+        Raises BadRequest when the bytes are not what the header says: then nothing of it is stored.
+        """
+        yard, worker, header, parts = self._yard, self._worker, self._header, self.body.parts
+        written = self.body.finish()
+        if header.first_rows is not None and header.first_rows.kind is None:
+            canary.let_run(yard, worker.id, header.batch_id)  # first, while the worker's leases have not ended
+        answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, parts, written))
+        self.body.keep()
+        for p in parts:
+            yard.counters.handed_in(worker.pool, p.part, answer.parts[p.part.lease_id])
+        if header.first_rows is not None:
+            has_rows = not {PartVerdict.STORED, PartVerdict.DUPLICATE}.isdisjoint(answer.parts.values())
+            found = canary.hear(yard, worker, header.batch_id, header.first_rows, has_rows=has_rows)
+            answer = answer.model_copy(update=found)
+        if batch is not None:
+            ring_after(yard, batch, batch.id)
+        again = yard.pace.hand_in(yard.limits.segment_seconds)
+        work = note_call(yard, worker, boot_id)
+        return answer.model_copy(update={"work": work, "next_segment_seconds": again})
 
 
 def hand_in(
     yard: Yard, caller: Caller, header: HandInHeader, body: bytes, *, boot_id: str | None = None
 ) -> HandInAnswer:
-    """Store the parts and end the leases named in `header`; a verdict a lease. Safe to repeat to the letter.
+    """Take a hand-in whose bytes are all there. Raises as `HandIn` does."""
+    arriving = HandIn(yard, caller, header)
+    try:
+        arriving.body.feed(body)
+        return arriving.finish(boot_id=boot_id)
+    except BaseException:
+        arriving.body.abort()
+        raise
 
-    Authorised by worker and lease, not by boot: a restarting agent sends its spool before it says hello (PROTOCOL 3).
-    Raises BadRequest when the bytes are not what the header says: then nothing of it is stored.
+
+def _uses(session: Session, header: HandInHeader) -> dict[int, Use]:
+    """Look at the leases of the parts without a lock; the fence is in `_store`.
+
+    A lease that has ended has ended for good, and what was stored under it is seen by the second query, not before.
     """
-    worker = calling_worker(yard, caller, header.worker_id)
-    if len({end.lease_id for end in header.ends}) != len(header.ends):
-        raise BadRequest("a hand-in ends a lease once", code="invalid_hand_in")
-    checked = _check(header.parts, body, yard.limits.max_line_bytes)
-    written = blobs.write(yard, worker.org_id, [body]) if checked else None
-    if header.first_rows is not None and header.first_rows.kind is None:
-        canary.let_run(yard, worker.id, header.batch_id)  # first, while the worker's leases have not ended
-    answer, batch = yard.store.run(lambda session: _store(session, yard, worker, header, checked, written))
-    for c in checked:
-        yard.counters.handed_in(worker.pool, c.part, answer.parts[c.part.lease_id])
-    if header.first_rows is not None:
-        has_rows = not {PartVerdict.STORED, PartVerdict.DUPLICATE}.isdisjoint(answer.parts.values())
-        found = canary.hear(yard, worker, header.batch_id, header.first_rows, has_rows=has_rows)
-        answer = answer.model_copy(update=found)
-    if batch is not None:
-        ring_after(yard, batch, batch.id)
-    again = yard.pace.hand_in(yard.limits.segment_seconds)
-    work = note_call(yard, worker, boot_id)
-    return answer.model_copy(update={"work": work, "next_segment_seconds": again})
-
-
-def _check(parts: Sequence[Part], body: bytes, max_line_bytes: int) -> list[_Checked]:
-    if len({part.lease_id for part in parts}) != len(parts):
-        raise BadRequest("a hand-in holds one part a lease", code="invalid_hand_in")
-    if sum(part.length for part in parts) != len(body):
-        raise BadRequest("the parts' lengths do not add up to the body's", code="invalid_hand_in")
-    checked: list[_Checked] = []
-    start = 0
-    for part in parts:
-        content = body[start : start + part.length]
-        limit = max(max_line_bytes, part.length)
-        try:
-            rows = RowSet.parse(part.rows)
-            found = {line.row: line.completed for line in read_hand_in([content], max_line_bytes=limit)}
-        except (HandInError, ValueError) as error:
-            raise BadRequest(f"part of lease {part.lease_id}: {error}", code="invalid_hand_in") from error
-        completed = sum(found.values())
-        if RowSet.of(found) != rows or (part.completed, part.failed) != (completed, len(found) - completed):
-            raise BadRequest(
-                f"part of lease {part.lease_id}: rows or counts differ from its lines", code="invalid_hand_in"
-            )
-        checked.append(_Checked(part, rows, hashlib.sha256(content).hexdigest(), start))
-        start += part.length
-    return checked
+    if not header.parts:
+        return {}
+    leases = leases_sql.states_of(
+        session, [part.lease_id for part in header.parts], worker_id=header.worker_id, batch_id=header.batch_id
+    )
+    live = {lease_id for lease_id, state in leases.items() if state in LIVE}
+    ended = [(part.lease_id, part.seq) for part in header.parts if part.lease_id in leases.keys() - live]
+    return uses_of(header.parts, live=live, known=segments_sql.by_sequence(session, ended))
 
 
 def _store(
@@ -95,8 +96,8 @@ def _store(
     yard: Yard,
     worker: Worker,
     header: HandInHeader,
-    checked: Sequence[_Checked],
-    written: tuple[str, Stored] | None,
+    checked: Sequence[PartBytes],
+    written: Written | None,
 ) -> tuple[HandInAnswer, Batch | None]:
     ids = {c.part.lease_id for c in checked} | {end.lease_id for end in header.ends}
     leases = {
@@ -110,8 +111,8 @@ def _store(
     known = segments_sql.by_sequence(
         session, [(c.part.lease_id, c.part.seq) for c in checked if c.part.lease_id in leases]
     )
-    key = written[0] if written is not None else ""
-    if written is not None and not blobs.mark_put(session, key, written[1], now):
+    key = written.key if written is not None else ""
+    if written is not None and not blobs.mark_put(session, key, written.stored, now):
         raise TryLater("this hand-in was collected as left over before it was stored: send it again")
     parts = {
         c.part.lease_id: _store_part(session, c, known.get((c.part.lease_id, c.part.seq)), live, jobs, key, now)
@@ -137,7 +138,7 @@ def _store(
 
 def _store_part(
     session: Session,
-    checked: _Checked,
+    checked: PartBytes,
     known: Segment | None,
     live: dict[int, Lease],
     jobs: dict[int, Job],
@@ -149,7 +150,7 @@ def _store_part(
     if known is not None:
         # Asked before the fence: the lease may have ended with the very call whose answer was lost.
         return PartVerdict.DUPLICATE if known.digest == checked.digest else PartVerdict.CONFLICT
-    if lease is None:
+    if lease is None or checked.use is not Use.STORE:
         return PartVerdict.STALE
     job = jobs[lease.job_id]
     done = RowSet.parse(job.done_rows)

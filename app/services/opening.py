@@ -1,7 +1,10 @@
 """From a process's settings to the yard it works on. Called once, at an entry point of the control side."""
 
+from dataclasses import fields
+
 from app.blobs.local import LocalBlobs
 from app.db.store import Store
+from app.domain.org_limits import OrgLimits
 from app.domain.timing import Timing
 from app.domain.webhooks import networks
 from app.services.context import Bells, Limits, Silence, WebhookRules, Yard
@@ -42,6 +45,7 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
             max_attempts=settings.max_attempts,
             max_losses=settings.max_losses,
             webhook_max_tries=settings.webhook_max_tries,
+            org=OrgLimits(**{each.name: getattr(settings, f"org_{each.name}") for each in fields(OrgLimits)}),
         ),
         default_pool=default_pool(settings),
         drop_parameters=settings.unsupported_parameters == "drop",

@@ -12,6 +12,7 @@ from app.db import pools as pools_sql
 from app.db.pools import PoolSet
 from app.db.tables import Pool
 from app.domain.errors import BadRequest, Conflict, Forbidden, NotFound
+from app.domain.org_limits import check_quota
 from app.domain.timing import Timing, TimingInvalid
 from app.schemas.pools import NewPool, PoolChange, PoolInfo
 from app.services.context import Caller, Yard
@@ -26,7 +27,7 @@ def listed(yard: Yard, caller: Caller) -> list[PoolInfo]:
 
 
 def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
-    """Make a pool. Raises BadRequest for a bad name or timing, Conflict for a name that is taken."""
+    """Make a pool. Raises BadRequest for a bad name or timing, Conflict for a name that is taken, LimitReached."""
     if wanted.shared and not caller.operator:
         raise Forbidden("shared pools are the operator's to make; send shared: false", code="operator_only")
     try:
@@ -35,10 +36,12 @@ def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
         raise BadRequest(str(error), code="invalid_value", param="name") from error
 
     def work(session: Session) -> PoolInfo:
-        exclusive.hold(session, [f"pool:{wanted.name}"])
+        exclusive.hold(session, [f"pool:{wanted.name}", f"pools:{caller.org_id}"])
         if session.get(Pool, wanted.name) is not None:
             # Names are queues, so they are unique over all orgs, and this is all that another org learns.
             raise Conflict(f"a pool named {wanted.name!r} is there already", code="name_taken", param="name")
+        if not wanted.shared:
+            check_quota(yard.limits.org, "pools", pools_sql.count(session, caller.org_id) + 1)
         now = yard.store.now(session)
         pool = Pool(name=wanted.name, org_id=None if wanted.shared else caller.org_id, created_at=now)
         _apply(yard, pool, wanted)

@@ -1,6 +1,6 @@
 """A batch's results in one stream: while it runs in the order stored, after its end one file in input order (R-22)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -36,7 +36,7 @@ class Results:
     lines: Iterator[bytes]
     next_after: str | None
 
-    def pieces(self, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+    def pieces(self, piece_bytes: int = PIECE_BYTES) -> Generator[bytes]:
         """Give the lines many at a time: to send each by itself costs several times what it costs to find it."""
         held: list[bytes] = []
         size = 0

@@ -8,6 +8,7 @@ from sqlmodel import Session
 
 from app.blobs.store import BlobUnavailable
 from app.db import events
+from app.db import orgs as orgs_sql
 from app.db import retention as retention_sql
 from app.services.batches import KEY_LIFE
 from app.services.context import Yard
@@ -24,6 +25,7 @@ def expire_files(yard: Yard, limit: int) -> int:
         hidden = retention_sql.hide_expired_files(session, now, limit)
         for file in hidden:
             events.record(session, now=now, type="file.expired", subject=file.id, actor=ACTOR, org_id=file.org_id)
+        orgs_sql.discount_files(session, hidden)
         return len(hidden)
 
     return yard.store.run(work)

@@ -7,11 +7,12 @@ from uuid import uuid4
 
 from sqlmodel import Session
 
-from app.db import events
+from app.db import events, exclusive
 from app.db import webhooks as webhooks_sql
 from app.db.tables import WebhookEndpoint
 from app.domain import webhooks
 from app.domain.errors import BadRequest, NotFound
+from app.domain.org_limits import check_quota
 from app.schemas.listing import Listing, page
 from app.schemas.webhooks import (
     EndpointHealth,
@@ -26,7 +27,6 @@ from app.schemas.webhooks import (
 from app.services import cursors, ids, posting, signing_key
 from app.services.context import Caller, Yard
 
-MAX_ENDPOINTS = 50
 MAX_LISTED = 100
 OLD_SECRET = timedelta(hours=24)
 
@@ -36,13 +36,13 @@ class SecretUnknown(Exception):
 
 
 def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEndpointWithSecret:
-    """Make an endpoint and give its secret, once. Raises BadRequest for a place that webhooks may not be sent to."""
+    """Make an endpoint and give its secret, once. Raises BadRequest for a place no webhook may go to, LimitReached."""
     url = _checked(yard, wanted.url)
     key = signing_key.read_or_make(_key_file(yard))
 
     def work(session: Session) -> WebhookEndpointWithSecret:
-        if webhooks_sql.count(session, caller.org_id) >= MAX_ENDPOINTS:
-            raise BadRequest(f"an org has at most {MAX_ENDPOINTS} webhook endpoints", code="too_many_endpoints")
+        exclusive.hold(session, [f"webhook-endpoints:{caller.org_id}"])
+        check_quota(yard.limits.org, "webhook_endpoints", webhooks_sql.count(session, caller.org_id) + 1)
         now = yard.store.now(session)
         endpoint_id = ids.new("whe_")
         secret = webhooks.secret(key, endpoint_id, 1)

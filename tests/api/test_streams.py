@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,8 +18,10 @@ from sqlalchemy.event import listen
 from app.api import events as events_api
 from app.api import streams
 from app.api.main import close_listeners
+from tests.databases import Databases
 from tests.hands import do_control_work
-from tests.served import Served, rows
+from tests.migrated import migrate
+from tests.served import Served, rows, serving
 
 
 @pytest.fixture(autouse=True)
@@ -85,40 +88,52 @@ def test_a_quiet_stream_sends_comments(served_on_sqlite: Served, monkeypatch: py
         assert [line for line, _ in zip(lines, range(12), strict=False) if line.startswith(":")]
 
 
-def test_streams_are_bounded_and_a_closed_one_makes_room(
-    served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams, "MAX_STREAMS", 1)
-    served = served_on_sqlite
-    url = f"/v1/batches/{create(served)}/events"
-    with served.http() as http:
-        with http.stream("GET", url) as first:
-            lines = first.iter_lines()  # held: the stream is closed with it
-            next(lines)
-            second = http.get(url)
-            assert (second.status_code, second.json()["error"]["code"]) == (503, "too_many_streams")
-            assert second.headers["retry-after"]
-        end = time.monotonic() + 30
-        while True:
-            with http.stream("GET", url) as third:
-                if third.status_code == 200:
-                    break
-            assert time.monotonic() < end, "the closed one was not noticed"
-            time.sleep(0.05)
+@pytest.fixture
+def few(sqlite_databases: Databases, tmp_path: Path) -> Iterator[Served]:
+    """A server that has three streams for an org, and so twelve for all."""
+    with serving(sqlite_databases.copy_of(migrate), tmp_path / "data", org_streams=3) as running:
+        yield running
 
 
-def test_readers_that_all_come_at_once_get_no_more_streams_than_there_are(
-    served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def opened(few: Served, stack: ExitStack, key: str, count: int = 1) -> list[int]:
+    """Open streams of a batch of the key's org, and keep them."""
+    http = stack.enter_context(few.http(key))
+    file = few.client(key).files.create(file=("in.jsonl", rows(3)), purpose="batch")
+    asked = {"input_file_id": file.id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    url = f"/v1/batches/{few.client(key).post('/batches', body=asked, cast_to=object)['id']}/events"  # type: ignore[index]
+    return [stack.enter_context(http.stream("GET", url)).status_code for _ in range(count)]
+
+
+def test_an_org_has_its_share_of_streams_and_a_closed_one_makes_room(few: Served, until: Callable[..., None]) -> None:
+    url = f"/v1/batches/{create(few)}/events"
+    with few.http() as http, ExitStack() as stack:
+        open_ones = [stack.enter_context(http.stream("GET", url)) for _ in range(3)]
+        assert {answer.status_code for answer in open_ones} == {200}
+        refused = http.get(url)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_streams")
+        assert "at most 3 open event streams" in refused.json()["error"]["message"]
+        assert refused.headers["retry-after"]
+        assert "x-should-retry" not in refused.headers
+        assert opened(few, stack, few.key("submit", org="other")) == [200]
+        open_ones[0].close()
+        until(lambda: few.app.state.in_flight._of_all["streams"] == 3)
+        assert stack.enter_context(http.stream("GET", url)).status_code == 200
+
+
+def test_all_orgs_together_have_no_more_streams_than_the_process_bears(few: Served) -> None:
+    with ExitStack() as stack:
+        found = [opened(few, stack, few.key("submit", org=f"org-{n}"), 3) for n in range(5)]
+    assert found == [[200] * 3] * 4 + [[503] * 3]
+
+
+def test_readers_that_all_come_at_once_get_no_more_streams_than_there_are(few: Served) -> None:
     """As after a restart: each takes its room before it waits for anything."""
-    monkeypatch.setattr(streams, "MAX_STREAMS", 3)
-    served = served_on_sqlite
-    url = f"/v1/batches/{create(served)}/events"
+    url = f"/v1/batches/{create(few)}/events"
     count = 30
     come, go = threading.Barrier(count), threading.Barrier(count)
 
     def read(_: int) -> int:
-        with served.http() as http:
+        with few.http() as http:
             come.wait(60)
             with http.stream("GET", url) as answer:
                 go.wait(60)
@@ -126,7 +141,7 @@ def test_readers_that_all_come_at_once_get_no_more_streams_than_there_are(
 
     with ThreadPoolExecutor(count) as readers:
         answered = list(readers.map(read, range(count)))
-    assert Counter(answered) == {200: 3, 503: count - 3}
+    assert Counter(answered) == {200: 3, 429: count - 3}
 
 
 def test_a_key_that_is_revoked_ends_its_streams_and_no_other(served: Served) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from app.domain.jobs import MAX_SHARD_ROWS
 from app.domain.rowsets import RowSet
 from app.schemas.segments import RowSetText
 from config.errors import SettingsError
 from config.settings import (
-    MAX_SHARD_ROWS,
     ClientSettings,
     ServerSettings,
     WorkerSettings,

@@ -252,7 +252,7 @@ class FakeControlPlane(Serving):
             return "duplicate" if known == digest else "conflict"
         if self.leases[lease_id].state not in {"held", "stopping"}:
             return "stale"
-        found = {line.row: line.line for line in read_hand_in([lines])}
+        found = {line.row: lines[line.start : line.end - 1] for line in read_hand_in([lines])}
         assert str(RowSet.of(found)) == rows
         assert not found.keys() & stored.keys(), "a row was handed in twice"
         self.segments[lease_id, seq] = digest

@@ -11,7 +11,7 @@ from sqlmodel import select
 
 from app.db.tables import Event, WebhookEndpoint
 from app.domain import webhooks as rules
-from app.domain.errors import BadRequest, NotFound
+from app.domain.errors import BadRequest, LimitReached, NotFound
 from app.schemas.webhooks import NewWebhookEndpoint, WebhookDelivery, WebhookEndpointChanges, WebhookTest
 from app.services import control, delivery_views, webhooks
 from app.services.context import Caller, Yard
@@ -327,9 +327,9 @@ def test_another_orgs_endpoint_is_not_there(yard: Yard, receiver: WebhookReceive
 
 
 def test_an_org_has_so_many_endpoints_and_no_more(yard: Yard, receiver: WebhookReceiver) -> None:
-    for number in range(webhooks.MAX_ENDPOINTS):
+    for number in range(yard.limits.org.webhook_endpoints):
         endpoint(yard, receiver.url, name=f"n{number}")
-    with pytest.raises(BadRequest, match="at most"):
+    with pytest.raises(LimitReached, match="org_webhook_endpoints"):
         endpoint(yard, receiver.url)
     pages = webhooks.listed(yard, USER, limit=30)
     rest = webhooks.listed(yard, USER, limit=30, after=pages.last_id)

@@ -1,0 +1,52 @@
+"""What one org may have at most, so that none fills what all share.
+
+A quota bounds what is stored, exactly, however many calls race for the last place. The other bounds are of what is
+under way at one API process; those of all orgs together are ALL_ORGS times as high.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.domain.errors import LimitReached
+
+ALL_ORGS = 4
+"""What is under way at a process for all orgs together may be so many times what it may be for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrgLimits:
+    """Each bound is the setting of the same name with `org_` before it."""
+
+    files: int = 100_000
+    file_bytes: int = 2**40
+    batches: int = 10_000
+    pools: int = 100
+    webhook_endpoints: int = 50
+
+    streams: int = 200
+    polls: int = 10_000
+    uploads: int = 64
+    downloads: int = 256
+    hand_in_bytes: int = 256 * 2**20
+
+
+_QUOTAS: Mapping[str, tuple[str, str]] = {
+    "files": ("files", "Delete files that you no longer need"),
+    "file_bytes": ("bytes in files", "Delete files that you no longer need"),
+    "batches": ("batches that have not ended", "Wait until some have ended, or cancel some"),
+    "pools": ("pools of its own", "Use one of these pools"),
+    "webhook_endpoints": ("webhook endpoints", "Delete one that you no longer need"),
+}
+"""What each quota counts, and what makes room."""
+
+
+def check_quota(limits: OrgLimits, name: str, wanted: int) -> None:
+    """Raise LimitReached when an org that would have `wanted` of what the quota `name` counts would have too much."""
+    bound = getattr(limits, name)
+    if wanted > bound:
+        counted, remedy = _QUOTAS[name]
+        raise LimitReached(
+            f"limit org_{name} reached: an org may have at most {bound} {counted}. {remedy}, or ask the operator of "
+            f"this service to raise GPUYARD_ORG_{name.upper()}.",
+            code="limit_reached",
+        )
