@@ -35,7 +35,7 @@ from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.api.streams import Streams
 from app.api.timing import Timed
-from app.db import schema
+from app.db import restored, schema
 from app.db.store import DatabaseUnavailable
 from app.schemas.errors import ErrorEnvelope
 from app.schemas.pools import NewPool
@@ -137,6 +137,7 @@ def close_listeners(app: FastAPI) -> None:
 def begin(yard: Yard, settings: ServerSettings) -> None:
     """Make sure that the database is one to serve. Raises SchemaMismatch, whose message names the command to run."""
     schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
+    restored.check(yard.store)
     if settings.bootstrap_token is not None:
         beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())
     if settings.bootstrap_worker_token is not None:

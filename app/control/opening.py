@@ -2,7 +2,7 @@
 
 from app.control.agent import ControlAgent
 from app.control.place import Place
-from app.db import schema
+from app.db import restored, schema
 from app.db.store import DatabaseUnavailable
 from app.services.dispatch import Ringer, publisher
 from app.services.opening import open_yard, periods
@@ -19,6 +19,7 @@ def open_agent() -> ControlAgent:
     try:
         yard = open_yard(settings)
         schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
+        restored.check(yard.store)
     except (schema.SchemaMismatch, DatabaseUnavailable) as error:
         raise SystemExit(f"gpuyard: {error}") from None
     if settings.broker_url is not None:

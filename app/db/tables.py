@@ -467,3 +467,12 @@ class PresenceTick(SQLModel, table=True):
     id: int = Field(default=1, primary_key=True)
     at: datetime = _at(nullable=False)
     heard_since: datetime | None = _at()
+
+
+class KnownCluster(SQLModel, table=True):
+    """One row: the PostgreSQL cluster that numbered the transactions in `txid` (app.db.restored); none on SQLite."""
+
+    __tablename__ = "known_cluster"
+
+    id: int = Field(default=1, primary_key=True)
+    system_identifier: str
