@@ -112,9 +112,8 @@ def _below_v1(request: Request) -> str:
 
 async def _away(request: Request, error: Exception) -> Response:
     _log.warning("%s %s: %s", request.method, request.url.path, error)
-    part = "database" if isinstance(error, DatabaseUnavailable) else "store of contents"
-    message = f"the {part} is away for the moment; nothing was changed"
-    return of_refusal(TryLater(message, code="unavailable"))
+    what = error.reason if isinstance(error, DatabaseUnavailable) else "the store of contents is away for the moment"
+    return of_refusal(TryLater(f"{what}; nothing was changed", code="unavailable"))
 
 
 async def _content_lost(request: Request, error: Exception) -> Response:

@@ -60,7 +60,7 @@ def _try_in_private(part: Callable[[], None]) -> str:
             part()
         except DatabaseUnavailable as error:
             log.warning("not ready: %s", error)
-            raise DatabaseUnavailable(str(error).partition(":")[0]) from error
+            raise DatabaseUnavailable(error.reason) from error
 
     return _try(told)
 
