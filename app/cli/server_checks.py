@@ -71,7 +71,7 @@ def check_server(address: Address) -> Iterator[Finding]:
 def check_own_server_part() -> Iterator[Finding]:
     """Look at database, schema and blobs of an installation on this machine, when there is one."""
     settings, origins = load_with_origins(ServerSettings)
-    here = (settings.data_dir / "gpuyard.db").exists() or origins["database_url"] != "default"
+    here = any(settings.data_dir.glob("gpuyard.db*")) or origins["database_url"] != "default"
     if not here or any(find_spec(module) is None for module in ("fastapi", "sqlmodel", "alembic")):
         why = "this machine has no database of its own" if not here else "this machine has no server part"
         yield from (Finding(part, "warn", f"not looked at: the server does not answer, and {why}") for part in PARTS)
@@ -96,7 +96,15 @@ def _parts(parts: Mapping[str, str]) -> Iterator[Finding]:
         if state == "ok":
             yield Finding(part, "ok", "can be used")
         else:
-            yield Finding(part, "red", clean(state), PARTS.get(part, "look at the server's log"))
+            what, do = _what_and_do(clean(state))
+            yield Finding(part, "red", what, do or PARTS.get(part, "look at the server's log"))
+
+
+def _what_and_do(state: str) -> tuple[str, str]:
+    """Take apart what a part says of itself, `WHAT; WHAT TO DO: DETAILS`."""
+    said, colon, details = state.partition(": ")
+    what, _, do = said.partition("; ")
+    return f"{what}{colon}{details}", do
 
 
 def _sweeps(ages: Mapping[str, float]) -> Finding:

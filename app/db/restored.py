@@ -2,17 +2,17 @@
 
 A cursor passes over no row whose transaction may still run (PROTOCOL 9), and compares `txid` with the transactions that
 run now. A dump keeps `txid`, and another cluster counts from the start: there the old numbers lie in the future, and
-hide their rows until the new cluster has counted as far. Such a row was committed before the dump, so 0 is right for it.
+hide their rows until the new cluster has counted as far. Each such row was committed before the dump: 0 is right.
 """
 
-from sqlalchemy import literal_column, text, update
+from sqlalchemy import BigInteger, ColumnElement, literal_column, text, update
 from sqlmodel import Session, col
 
 from app.db import exclusive
 from app.db.store import Store
 from app.db.tables import Event, KnownCluster, Segment
 
-_XMAX = literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+_XMAX: ColumnElement[int] = literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint", BigInteger)
 
 
 def check(store: Store) -> int:

@@ -53,7 +53,7 @@ class DatabaseFile:
             self._opened = this
         elif self._opened != this:
             raise self._problem(
-                "another file took the place of the database file while gpuyard ran; start gpuyard again to use that one"
+                "the database file was replaced while gpuyard ran; start gpuyard again to use the new one"
             )
 
     def forget(self) -> None:

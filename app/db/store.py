@@ -224,7 +224,11 @@ def _open_what_is_there(_dialect: Any, _record: Any, arguments: list[Any], optio
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver must not open transactions by itself: BEGIN IMMEDIATE is ours (PROTOCOL 1).
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", f"busy_timeout = {BUSY_MS}", "foreign_keys = ON", "synchronous = FULL"):
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    ours = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    if ours:  # another program's file is left as it is
+        connection.execute("PRAGMA journal_mode = WAL")
+    for pragma in ("foreign_keys = ON", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
 
 
