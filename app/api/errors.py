@@ -12,7 +12,7 @@ from starlette.routing import Match
 
 from app.blobs.store import BlobMissing, BlobUnavailable
 from app.db.store import DatabaseUnavailable
-from app.domain.errors import BadRequest, Conflict, Refusal, TryLater
+from app.domain.errors import BadRequest, Conflict, Refusal, TryLater, Unreadable
 
 RETRY_AFTER_SECONDS = 2
 E = TypeVar("E", bound=Exception)
@@ -45,9 +45,9 @@ def envelope(
 
 
 def of_refusal(refusal: Refusal) -> Response:
-    """Write a use case's *no*. A 409 says that trying again does not help: the SDK would."""
+    """Write a use case's *no*. Where trying again does not help it says so: the SDK would."""
     headers = {}
-    if isinstance(refusal, Conflict):
+    if isinstance(refusal, Conflict | Unreadable):
         headers["x-should-retry"] = "false"
     if isinstance(refusal, TryLater):
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)

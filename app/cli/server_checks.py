@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +64,7 @@ def check_server(address: Address) -> Iterator[Finding]:
         yield Finding("server", "ok", f"{address.url} answers in {took * 1000:.0f} ms")
         yield from _parts(ready["parts"])
         yield _sweeps(ready.get("sweep_age_seconds") or {})
+        yield from _rows(ready.get("unreadable_columns") or [])
         yield from _key_and_workers(client, address)
         yield clock(answer.headers.get("date"), sent + took / 2)
 
@@ -115,6 +116,14 @@ def _sweeps(ages: Mapping[str, float]) -> Finding:
     text = "none has run yet" if youngest is None else f"none has run for {youngest:.0f} s"
     do = "start `celery -A app beat` and `celery -A app.celery_control worker -Q control`"
     return Finding("sweeps", "warn", text, do)
+
+
+def _rows(columns: Iterable[str]) -> Iterator[Finding]:
+    for name in columns:
+        table, _, column = clean(name).partition(".")
+        query = f"SELECT * FROM {table} WHERE NOT json_valid({column})"  # noqa: S608 - for a person to read
+        do = f"find it in the database (SQLite: {query}) and repair it"
+        yield Finding("rows", "warn", f"a row of {table} has a {column} that cannot be read; it is taken for empty", do)
 
 
 def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ Refusal
 ├── NotFound           it is not there, or not yours   404
 ├── Conflict           its state does not allow it     409, never retried by itself
 ├── TooLarge           send less                       413
+├── Unreadable         an operator repairs the row     500, never retried by itself
 └── TryLater           nothing is wrong, wait          503
 """
 
@@ -58,6 +59,13 @@ class TooLarge(Refusal):
     """More bytes than a limit allows."""
 
     status = 413
+
+
+class Unreadable(Refusal):
+    """What is stored of the object cannot be read. Sent with `x-should-retry: false`."""
+
+    status = 500
+    kind = "server_error"
 
 
 class TryLater(Refusal):

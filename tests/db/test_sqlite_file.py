@@ -56,7 +56,7 @@ def test_a_file_that_is_removed_is_missed_by_reads_and_writes_and_not_made_again
     names(store)
     path.unlink()
     for use in (names, lambda store: add(store, "one")):
-        with pytest.raises(DatabaseUnavailable, match="was removed while gpuyard ran.*put the file back"):
+        with pytest.raises(DatabaseUnavailable, match=r"was removed while gpuyard ran.*put the file back"):
             use(store)
     assert not path.exists()
 
@@ -84,7 +84,7 @@ def test_another_file_in_its_place_is_not_taken_for_it(store: Store, path: Path,
     other = tmp_path / "other.db"
     migrate(f"sqlite:///{other}")
     other.replace(path)
-    with pytest.raises(DatabaseUnavailable, match="was replaced while gpuyard ran.*start gpuyard again"):
+    with pytest.raises(DatabaseUnavailable, match=r"was replaced while gpuyard ran.*start gpuyard again"):
         add(store, "one")
     store.close()  # as a process that ends
     with closing(Store(f"sqlite:///{path}")) as again:
