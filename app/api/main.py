@@ -43,7 +43,7 @@ from app.services import beginnings
 from app.services import tokens as tokens_service
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
-from app.services.opening import open_yard, periods
+from app.services.opening import close_to_others, open_yard, periods
 from app.services.readiness import STAND_IN
 from config.pools import PoolSettings
 from config.settings import ServerSettings, load
@@ -136,6 +136,7 @@ def close_listeners(app: FastAPI) -> None:
 
 def begin(yard: Yard, settings: ServerSettings) -> None:
     """Make sure that the database is one to serve. Raises SchemaMismatch, whose message names the command to run."""
+    close_to_others(settings, yard.store)
     schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
     restored.check(yard.store)
     if settings.bootstrap_token is not None:

@@ -5,7 +5,7 @@ from app.control.place import Place
 from app.db import restored, schema
 from app.db.store import DatabaseUnavailable
 from app.services.dispatch import Ringer, publisher
-from app.services.opening import open_yard, periods
+from app.services.opening import close_to_others, open_yard, periods
 from config.metrics import open_port
 from config.settings import ServerSettings, load
 
@@ -18,6 +18,7 @@ def open_agent() -> ControlAgent:
     settings = load(ServerSettings)
     try:
         yard = open_yard(settings)
+        close_to_others(settings, yard.store)
         schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
         restored.check(yard.store)
     except (schema.SchemaMismatch, DatabaseUnavailable) as error:

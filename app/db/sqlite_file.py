@@ -5,6 +5,7 @@ empty one, as if every batch had never been. Here nothing but `begin` makes a fi
 was one.
 """
 
+import glob
 import os
 import sqlite3
 from contextlib import closing
@@ -26,6 +27,11 @@ class DatabaseFile:
         self.path = path.absolute()
         self._mark = self.path.with_name(f"{path.name}.made")
         self._opened: tuple[int, int] | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The file, and those that SQLite and we keep beside it."""
+        return sorted(self.path.parent.glob(f"{glob.escape(self.path.name)}*"))
 
     @property
     def has_content(self) -> bool:

@@ -56,7 +56,7 @@ class Store:
     def __init__(self, url: str, *, pool_size: int = 20) -> None:
         self.engine = _engine(url, pool_size)
         self.dialect = self.engine.dialect.name
-        self.file = _file(self.engine.url)
+        self.file = file_of(self.engine.url)
         """SQLite's; None: a server's database, or one in memory."""
         self.clock_shift = timedelta(0)
         """Added to the database's time. Zero but in tests, which move time with it."""
@@ -209,7 +209,8 @@ def _engine(url: str, pool_size: int) -> Engine:
     raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
 
 
-def _file(url: URL) -> DatabaseFile | None:
+def file_of(url: URL) -> DatabaseFile | None:
+    """Return the file of a SQLite database; None: a server's database, or one in memory."""
     is_file = url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
     return DatabaseFile(Path(str(url.database))) if is_file else None
 
