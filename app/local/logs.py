@@ -43,7 +43,8 @@ class Log:
         try:
             self._move_away()
         except OSError:
-            self._older(0).unlink(missing_ok=True)
+            with suppress(OSError):
+                self._older(0).unlink()
             self._fits_at = size + self._most_bytes
         else:
             self._begins_at = self._fits_at = 0
@@ -57,7 +58,7 @@ class Log:
         except OSError:
             return ""
         plain = [line.removeprefix(_REASON) for line in said if line.startswith(_REASON)]
-        return plain[-1] if plain else "\n" + "\n".join(said[-lines:])
+        return plain[-1] if plain else "\n".join(said[-lines:])
 
     def _older(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")

@@ -181,7 +181,9 @@ class Stack:
                 raise StopAsked
             for child in self._children.values():
                 if child.ended():
-                    raise StackError(f"{child.part.name} ended ({child.last_exit}): {child.reason()}")
+                    reason = child.reason()
+                    line = "\n" if "\n" in reason else " "
+                    raise StackError(f"{child.part.name} ended ({child.last_exit}):{line}{reason}")
             if time.monotonic() > until:
                 raise StackError(f"{what}: not within {START_SECONDS:g} s; see {self.plan.data_dir / 'logs'}")
             time.sleep(TICK_SECONDS)

@@ -59,7 +59,9 @@ def child(guard: Guard, tmp_path: Path, until: Until) -> Iterator[Callable[..., 
         until(made.stopped)
 
 
-def test_a_child_that_dies_is_started_again_with_a_growing_pause(child: Callable[..., Child], until: Until) -> None:
+def test_a_child_that_dies_is_started_again_with_a_growing_pause(
+    child: Callable[..., Child], until: Until, tmp_path: Path
+) -> None:
     part = child("print('up', flush=True)")
     starts = [time.monotonic()]
 
@@ -74,7 +76,8 @@ def test_a_child_that_dies_is_started_again_with_a_growing_pause(child: Callable
     until(part.ended)
 
     assert part.last_exit == 0
-    assert part.reason() == "up\nup\nup"
+    assert part.reason() == "up", "of the last start"
+    assert (tmp_path / "part.log").read_text() == "up\n" * 3
     assert starts[2] - starts[1] > 1.5 * (starts[1] - starts[0]) * 0.8
 
 
