@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load(ServerSettings, cli={name: value for name, value in given.items() if value is not None})
         if asked.verb == "migrate":
-            return _migrate(settings, as_json=asked.json, restored=asked.restored)
+            return _migrate(settings, as_json=asked.json, restored=asked.restored, new=asked.new_database)
         if asked.verb == "check":
             return _check(settings)
         if asked.verb in {"backup", "restore"}:
@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--init", action="store_true", help="make the first admin key, if there is none, and print it")
     parser.add_argument("--migrate", action="store_true", help="bring the schema up first")
     parser.add_argument("--restored", action="store_true", help="of migrate: the database is an older one, put back")
+    parser.add_argument("--new-database", action="store_true", help="of migrate: begin an empty SQLite file again")
     parser.add_argument("--json", action="store_true", help="of migrate, backup, restore: print one JSON document")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--host")
@@ -89,14 +90,14 @@ def _is_current(settings: ServerSettings) -> bool:
         store.close()
 
 
-def _migrate(settings: ServerSettings, *, as_json: bool = False, restored: bool = False) -> int:
+def _migrate(settings: ServerSettings, *, as_json: bool = False, restored: bool = False, new: bool = False) -> int:
     from app.db.migrating import migrate  # noqa: PLC0415 - only this verb needs Alembic
 
     store = Store(settings.database_url.get_secret_value())
     try:
         if restored:
             schema.refuse_none(store)
-        revision = migrate(store)
+        revision = migrate(store, new=new)
         if restored:
             from app.services import backups  # noqa: PLC0415 - after it, which is rare
 

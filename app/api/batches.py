@@ -46,7 +46,7 @@ def retrieve(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
 def cancel(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
     """Tell a batch to end, and show it."""
     stops.cancel(yard, caller, batch_id)
-    return batches.retrieve(yard, caller, batch_id)
+    return batches.retrieve(yard, caller, batch_id, reduced=True)
 
 
 @router.get("/v1/batches/{batch_id}/results", response_class=StreamingResponse)

@@ -12,7 +12,7 @@ from starlette.routing import Match
 
 from app.blobs.store import BlobDamaged, BlobMissing, BlobUnavailable
 from app.db.store import DatabaseUnavailable
-from app.domain.errors import BadRequest, Conflict, LimitReached, Refusal, TryLater
+from app.domain.errors import BadRequest, Conflict, LimitReached, Refusal, TryLater, Unreadable
 
 RETRY_AFTER_SECONDS = 2
 E = TypeVar("E", bound=Exception)
@@ -46,9 +46,9 @@ def envelope(
 
 
 def of_refusal(refusal: Refusal) -> Response:
-    """Write a use case's *no*. Where trying again does not help it says so: the SDK retries every 409 and 429."""
+    """Write a use case's *no*. Where trying again does not help it says so: the SDK retries every 409, 429 and 500."""
     headers = {}
-    if isinstance(refusal, Conflict | LimitReached):
+    if isinstance(refusal, Conflict | LimitReached | Unreadable):
         headers["x-should-retry"] = "false"
     if isinstance(refusal, TryLater):
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
@@ -113,9 +113,8 @@ def _below_v1(request: Request) -> str:
 
 async def _away(request: Request, error: Exception) -> Response:
     _log.warning("%s %s: %s", request.method, request.url.path, error)
-    part = "database" if isinstance(error, DatabaseUnavailable) else "store of contents"
-    message = f"the {part} is away for the moment; nothing was changed"
-    return of_refusal(TryLater(message, code="unavailable"))
+    what = error.reason if isinstance(error, DatabaseUnavailable) else "the store of contents is away for the moment"
+    return of_refusal(TryLater(f"{what}; nothing was changed", code="unavailable"))
 
 
 async def _content_lost(request: Request, error: Exception) -> Response:

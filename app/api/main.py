@@ -36,7 +36,7 @@ from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.api.streams import Streams
 from app.api.timing import Timed
-from app.db import schema
+from app.db import restored, schema
 from app.db.store import DatabaseUnavailable
 from app.schemas.errors import ErrorEnvelope
 from app.schemas.pools import NewPool
@@ -44,7 +44,7 @@ from app.services import beginnings, content_store
 from app.services import tokens as tokens_service
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
-from app.services.opening import open_yard, periods
+from app.services.opening import close_to_others, open_yard, periods
 from app.services.readiness import STAND_IN
 from config.pools import PoolSettings
 from config.settings import ServerSettings, load
@@ -141,7 +141,9 @@ def begin(yard: Yard, settings: ServerSettings) -> None:
 
     Raises SchemaMismatch, whose message names the command to run, and BlobUnavailable for contents of others.
     """
+    close_to_others(settings, yard.store)
     schema.check(yard.store, wait_seconds=settings.schema_wait_seconds)
+    restored.check(yard.store)
     content_store.settle(yard)
     if settings.bootstrap_token is not None:
         beginnings.first_key(yard, settings.bootstrap_token.get_secret_value())

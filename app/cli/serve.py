@@ -41,10 +41,16 @@ def migrate(
         bool,
         typer.Option("--restored", help="The database was put back by other means than `gpuyard restore`."),
     ] = False,
+    new_database: Annotated[
+        bool,
+        typer.Option("--new-database", help="Begin an empty SQLite database where there was one and its file is gone."),
+    ] = False,
+    data: Data = None,
     as_json: Json = False,
 ) -> None:
     """Bring the database's schema to this version."""
-    _become("migrate", *(["--restored"] if restored else []), *(["--json"] if as_json else []))
+    options = {"--restored": restored, "--new-database": new_database, "--json": as_json}
+    _become("migrate", *(name for name, asked in options.items() if asked), *data_option(data))
 
 
 def backup(

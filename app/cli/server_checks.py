@@ -6,7 +6,7 @@ The command line never opens the database: `/readyz` tells, else `python -m app.
 import json
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
@@ -64,6 +64,7 @@ def check_server(address: Address) -> Iterator[Finding]:
         yield Finding("server", "ok", f"{address.url} answers in {took * 1000:.0f} ms")
         yield from _parts(ready["parts"])
         yield _sweeps(ready.get("sweep_age_seconds") or {})
+        yield from _rows(ready.get("unreadable_columns") or [])
         yield from _key_and_workers(client, address)
         yield clock(answer.headers.get("date"), sent + took / 2)
 
@@ -71,7 +72,7 @@ def check_server(address: Address) -> Iterator[Finding]:
 def check_own_server_part() -> Iterator[Finding]:
     """Look at database, schema and blobs of an installation on this machine, when there is one."""
     settings, origins = load_with_origins(ServerSettings)
-    here = (settings.data_dir / "gpuyard.db").exists() or origins["database_url"] != "default"
+    here = any(settings.data_dir.glob("gpuyard.db*")) or origins["database_url"] != "default"
     if not here or any(find_spec(module) is None for module in ("fastapi", "sqlmodel", "alembic")):
         why = "this machine has no database of its own" if not here else "this machine has no server part"
         yield from (Finding(part, "warn", f"not looked at: the server does not answer, and {why}") for part in PARTS)
@@ -94,7 +95,15 @@ def _parts(parts: Mapping[str, str]) -> Iterator[Finding]:
         if state == "ok":
             yield Finding(part, "ok", "can be used")
         else:
-            yield Finding(part, "red", clean(state), PARTS.get(part, "look at the server's log"))
+            what, do = _what_and_do(clean(state))
+            yield Finding(part, "red", what, do or PARTS.get(part, "look at the server's log"))
+
+
+def _what_and_do(state: str) -> tuple[str, str]:
+    """Take apart what a part says of itself, `WHAT; WHAT TO DO: DETAILS`."""
+    said, colon, details = state.partition(": ")
+    what, _, do = said.partition("; ")
+    return f"{what}{colon}{details}", do
 
 
 def _sweeps(ages: Mapping[str, float]) -> Finding:
@@ -105,6 +114,14 @@ def _sweeps(ages: Mapping[str, float]) -> Finding:
     text = "none has run yet" if youngest is None else f"none has run for {youngest:.0f} s"
     do = "start `celery -A app beat` and `celery -A app.celery_control worker -Q control`"
     return Finding("sweeps", "warn", text, do)
+
+
+def _rows(columns: Iterable[str]) -> Iterator[Finding]:
+    for name in columns:
+        table, _, column = clean(name).partition(".")
+        query = f"SELECT * FROM {table} WHERE NOT json_valid({column})"  # noqa: S608 - for a person to read
+        do = f"find it in the database (SQLite: {query}) and repair it"
+        yield Finding("rows", "warn", f"a row of {table} has a {column} that cannot be read; it is taken for empty", do)
 
 
 def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding]:

@@ -94,12 +94,12 @@ def put_back(store: Store, source: Path) -> Iterator[Store]:
 
     On SQLite the file has its name when the block has ended. Raises DumpFailed.
     """
-    if store.dialect != "sqlite":
+    if store.file is None:
         options = ("--no-owner", "--exit-on-error", "--single-transaction")
         _postgres(store.engine.url, "pg_restore", *options, str(source))
         yield store
         return
-    final = Path(store.engine.url.database or "")
+    final = store.file.path
     part = final.with_name(f"{final.name}.restoring")
     _forget(part)
     final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -112,11 +112,12 @@ def put_back(store: Store, source: Path) -> Iterator[Store]:
     _forget(final)
     part.replace(final)
     durable.sync(final.parent)
+    store.file.mark()
 
 
 def is_empty(store: Store) -> bool:
     """Tell whether there is no table yet, and make no file by asking. Raises app.db.store.DatabaseUnavailable."""
-    if store.dialect == "sqlite" and not Path(store.engine.url.database or "").exists():
+    if store.file is not None and not store.file.has_content:
         return True
     with store.read() as session:
         return not inspect(session.connection()).get_table_names()

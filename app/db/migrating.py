@@ -14,15 +14,18 @@ _LOCK = 0x67707579
 """PostgreSQL's advisory lock for migrations ("gpuy")."""
 
 
-def migrate(store: Store, *, to: str = "head") -> str:
+def migrate(store: Store, *, to: str = "head", new: bool = False) -> str:
     """Bring the schema to this version and give its revision. Two at once: one waits, then finds nothing to do.
 
-    `to` an older revision: so that a test can be at one.
+    `to` an older revision: so that a test can be at one. `new`: begin an empty SQLite file though there was one.
     Raises app.db.schema.SchemaMismatch for one that a newer version made, app.db.store.DatabaseUnavailable.
     """
-    if store.dialect == "sqlite" and store.engine.url.database:
-        with FileLock(f"{store.engine.url.database}.migrate.lock"):
-            return _upgrade(store, to)
+    if store.file is not None:
+        with FileLock(f"{store.file.path}.migrate.lock", mode=0o600):
+            store.file.begin(new=new)
+            revision = _upgrade(store, to)
+            store.file.mark()
+            return revision
     return _upgrade(store, to)
 
 
@@ -32,7 +35,10 @@ def _upgrade(store: Store, to: str) -> str:
             connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK})
             connection.commit()
         try:
-            schema.refuse_newer(schema.current(connection))
+            found = schema.current(connection)
+            schema.refuse_newer(found)
+            if found is None:
+                schema.refuse_another_programs(store, connection)
             config = Config()
             config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
             config.attributes["connection"] = connection

@@ -32,10 +32,9 @@ def check(store: Store, *, wait_seconds: float = 0.0) -> None:
 def refuse_none(store: Store) -> None:
     """Raise SchemaMismatch where the settings lead to no gpuyard at all, as in a shell without those of the services.
 
-    No file is made by asking.
+    Raises DatabaseUnavailable where there was one and is none.
     """
-    file = store.engine.url.database if store.dialect == "sqlite" else None
-    if (file is not None and not Path(file).exists()) or _look(store) is None:
+    if _look(store) is None:
         raise SchemaMismatch(
             "there is no gpuyard at these settings: name its data folder (--data, GPUYARD_DATA_DIR), or its database "
             "(GPUYARD_DATABASE_URL)"
@@ -43,8 +42,13 @@ def refuse_none(store: Store) -> None:
 
 
 def _look(store: Store) -> str | None:
+    if store.file is not None and not store.file.has_content:
+        store.file.refuse_lost()
+        return None
     with store.read() as session:  # which tells a database that is away
         found = current(session.connection())
+        if found is None:
+            refuse_another_programs(store, session.connection())
     refuse_newer(found)
     return found
 
@@ -55,13 +59,29 @@ def head() -> str:
 
 
 def refuse_newer(revision: str | None) -> None:
-    """Raise SchemaMismatch for a revision that this version has never heard of."""
+    """Raise SchemaMismatch for a revision that this version does not know, and for one of another program."""
+    if revision is not None and not (revision.isascii() and revision.isdigit() and len(revision) == len(head())):
+        raise SchemaMismatch(
+            f"the database is at revision {revision}, which is not gpuyard's: another program keeps its data there. "
+            "Name a database of gpuyard's own in GPUYARD_DATABASE_URL"
+        )
     if revision is not None and revision not in _known():
         raise SchemaMismatch(
             f"the database is at revision {revision}, which a newer gpuyard made; this one knows up to {head()}. "
             "Upgrade gpuyard on this machine (docs/operate/upgrade.md): git pull and make install in a clone, "
             "or the newer wheel"
         )
+
+
+def refuse_another_programs(store: Store, connection: Connection) -> None:
+    """Raise DatabaseUnavailable for a SQLite file without our schema that is not a new one.
+
+    A server's database may be shared with another program.
+    """
+    if store.file is not None:
+        tables = inspect(connection).get_table_names()
+        if "alembic_version" not in tables:
+            store.file.refuse_another_programs(tables)
 
 
 def current(connection: Connection) -> str | None:

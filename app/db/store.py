@@ -11,14 +11,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from app.db.errors import DatabaseUnavailable as DatabaseUnavailable  # noqa: PLC0414 - where everybody finds it
 from app.db.rested import ping_after_a_rest
+from app.db.sqlite_file import DatabaseFile
 from app.db.types import from_ms
 from app.os_errors import plainly
 
@@ -48,16 +50,14 @@ _SQLITE_AWAY = ("disk is full", "disk I/O error", "unable to open", "readonly da
 T = TypeVar("T")
 
 
-class DatabaseUnavailable(Exception):
-    """The database cannot be reached or opened; the message says which and why. Nothing was written."""
-
-
 class Store:
     """One process's connection to the database. Threads may share it; each transaction has a session of its own."""
 
     def __init__(self, url: str, *, pool_size: int = 20) -> None:
         self.engine = _engine(url, pool_size)
         self.dialect = self.engine.dialect.name
+        self.file = file_of(self.engine.url)
+        """SQLite's; None: a server's database, or one in memory."""
         self.clock_shift = timedelta(0)
         """Added to the database's time. Zero but in tests, which move time with it."""
         # SQLite has one writer; queueing here is fairer and cheaper than its sleeping busy handler.
@@ -66,6 +66,8 @@ class Store:
     def close(self) -> None:
         """Close every pooled connection."""
         self.engine.dispose()
+        if self.file is not None:
+            self.file.forget()
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
@@ -79,6 +81,8 @@ class Store:
                 session.rollback()
                 raise
             session.commit()
+            if self.file is not None:
+                self.file.check()  # or what was committed is nowhere
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -125,18 +129,27 @@ class Store:
     @contextmanager
     def connected(self) -> Iterator[None]:
         """Tell a database that cannot be used from our own mistakes: what leaves the block is DatabaseUnavailable."""
+        if self.file is not None:
+            self.file.check()
         try:
             yield
         except PoolTimeout as error:
             raise DatabaseUnavailable(f"no connection to the database came free: {error}") from error
         except DatabaseError as error:
             if _is_damaged(error):
-                raise DatabaseUnavailable(f"the database is damaged: {error.orig}") from error
+                raise DatabaseUnavailable(
+                    "the database file is damaged, or is no SQLite database; move it away and restore a backup "
+                    f"(`gpuyard restore FOLDER`): {self._place(error)}"
+                ) from error
             if getattr(error.orig, "sqlstate", None) == _NO_RIGHT:
                 raise DatabaseUnavailable(f"the database does not let this user: {error.orig}") from error
             if isinstance(error, OperationalError) and (error.connection_invalidated or _is_away(error)):
-                raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
+                what = "the database file cannot be used" if self.file else "the database does not answer"
+                raise DatabaseUnavailable(f"{what}: {self._place(error)}") from error
             raise
+
+    def _place(self, error: DatabaseError) -> str:
+        return f"{self.file.path} ({error.orig})" if self.file else str(error.orig)
 
 
 def _is_victim(error: BaseException) -> bool:
@@ -158,7 +171,7 @@ def _is_away(error: OperationalError) -> bool:
 
 
 def _is_damaged(error: DatabaseError) -> bool:
-    """Tell a file that is no database, or no whole one any more: what stands in it is not known."""
+    """Whether a file is no database, or no whole one any more."""
     return getattr(error.orig, "sqlite_errorname", "").startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT"))
 
 
@@ -168,7 +181,7 @@ def _engine(url: str, pool_size: int) -> Engine:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
         if backend == "sqlite" and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except ArgumentError as error:
         raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL is no URL of a database: {error}") from None
     except ValueError:  # it names what stands where the port is expected, and that may be of a password
@@ -180,6 +193,7 @@ def _engine(url: str, pool_size: int) -> Engine:
         raise DatabaseUnavailable(f"there is no folder for the database: {plainly(error)}") from None
     if backend == "sqlite":
         engine = create_engine(parsed, pool_size=pool_size, max_overflow=0)
+        event.listen(engine, "do_connect", _open_what_is_there)
         event.listen(engine, "connect", _prepare_sqlite)
         return engine
     if backend == "postgresql":
@@ -195,10 +209,27 @@ def _engine(url: str, pool_size: int) -> Engine:
     raise DatabaseUnavailable(f"GPUYARD_DATABASE_URL: {backend!r} is not supported; use sqlite:///… or postgresql://…")
 
 
+def file_of(url: URL) -> DatabaseFile | None:
+    """Return the file of a SQLite database; None: a server's database, or one in memory."""
+    is_file = url.get_backend_name() == "sqlite" and url.database not in {None, "", ":memory:"}
+    return DatabaseFile(Path(str(url.database))) if is_file else None
+
+
+def _open_what_is_there(_dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+    """Have SQLite make no file: `app.db.sqlite_file` does, where one may be begun."""
+    if arguments[0] != ":memory:":
+        arguments[0] = f"{Path(arguments[0]).absolute().as_uri()}?mode=rw"
+        options["uri"] = True
+
+
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver must not open transactions by itself: BEGIN IMMEDIATE is ours (PROTOCOL 1).
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", f"busy_timeout = {BUSY_MS}", "foreign_keys = ON", "synchronous = FULL"):
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+    ours = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+    if ours:  # another program's file is left as it is
+        connection.execute("PRAGMA journal_mode = WAL")
+    for pragma in ("foreign_keys = ON", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -6,10 +6,10 @@ Deleting is rare and explicit; foreign keys are enforced on both databases. Row 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, String, UniqueConstraint, false, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, UniqueConstraint, false, text
 from sqlmodel import Field, SQLModel
 
-from app.db.types import AnyText, BigId, UtcMs
+from app.db.types import AnyText, BigId, Json, UtcMs, unreadable
 from app.domain.batches import BatchState
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LeaseState
@@ -31,8 +31,13 @@ def _at(*, nullable: bool = True, index: bool = False) -> Any:
 
 def _json(default: str) -> Any:
     """Build a column for a small JSON value whose default is the literal `default`."""
-    factory = dict if default == "{}" else list
-    return Field(default_factory=factory, sa_column=Column(JSON, nullable=False, server_default=default))
+    shape = dict if default == "{}" else list
+    return Field(default_factory=shape, sa_column=Column(Json(shape), nullable=False, server_default=default))
+
+
+def _json_or_null(shape: type = dict) -> Any:
+    """Build a column for a small JSON value that may be missing."""
+    return Field(default=None, sa_column=Column(Json(shape, nullable=True)))
 
 
 def _only(condition: str) -> dict[str, Any]:
@@ -181,7 +186,7 @@ class Batch(SQLModel, table=True):
     rank: int = 9
     """9 - priority: ascending like every other part of the order, so that one index serves it."""
     fair_group: str | None = Field(default=None, sa_type=AnyText)
-    meta: dict[str, str] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    meta: dict[str, str] | None = _json_or_null()
     output_expires_seconds: int | None = None
 
     state: str = BatchState.VALIDATING
@@ -207,7 +212,7 @@ class Batch(SQLModel, table=True):
 
     completed: int | None = None
     failed: int | None = None
-    usage: dict[str, int] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    usage: dict[str, int] | None = _json_or_null()
     output_file_id: str | None = Field(default=None, foreign_key="file.id")
     error_file_id: str | None = Field(default=None, foreign_key="file.id")
 
@@ -223,7 +228,7 @@ class Batch(SQLModel, table=True):
     cancelled_at: datetime | None = _at()
     ended_at: datetime | None = _at()
     kept: str = Field(default=Kept.ROWS, sa_column=Column(String, nullable=False, server_default=Kept.ROWS.value))
-    top_errors: list[dict[str, Any]] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    top_errors: list[dict[str, Any]] | None = _json_or_null(list)
 
     token_id: str | None = Field(default=None, foreign_key="api_token.id")
     args_digest: str | None = None
@@ -332,8 +337,8 @@ class Worker(SQLModel, table=True):
     runtimes: list[dict[str, Any]] = _json("[]")
     timing: dict[str, float] = _json("{}")
     """The rungs that its last hello was told: a change of its pool's or the service's counts from the next hello."""
-    sample: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
-    progress: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    sample: dict[str, Any] | None = _json_or_null()
+    progress: dict[str, Any] | None = _json_or_null()
     row_by_row: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     """It can run a cautious shard (PROTOCOL 5)."""
     pulls: list[dict[str, Any]] = _json("[]")
@@ -389,7 +394,7 @@ class Lease(SQLModel, table=True):
     failing: str | None = Field(default=None, sa_type=AnyText)
     """How the first rows of its batch failed on its worker, all alike; and since when the worker says so."""
     failing_at: datetime | None = _at()
-    receipt: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
+    receipt: dict[str, Any] | None = _json_or_null()
 
 
 class Segment(SQLModel, table=True):
@@ -488,3 +493,28 @@ class PresenceTick(SQLModel, table=True):
     id: int = Field(default=1, primary_key=True)
     at: datetime = _at(nullable=False)
     heard_since: datetime | None = _at()
+
+
+class KnownCluster(SQLModel, table=True):
+    """One row: the PostgreSQL cluster that numbered the transactions in `txid` (app.db.restored); none on SQLite."""
+
+    __tablename__ = "known_cluster"
+
+    id: int = Field(default=1, primary_key=True)
+    system_identifier: str
+
+
+for _table in SQLModel.metadata.tables.values():
+    for _column in _table.columns:
+        if isinstance(_column.type, Json):
+            _column.type.column = f"{_table.name}.{_column.name}"
+
+
+def unreadable_in(row: SQLModel) -> list[str]:
+    """Name the columns of a row that hold what cannot be read, as `table.column`."""
+    columns = SQLModel.metadata.tables[str(row.__tablename__)].columns
+    return [
+        column.type.column
+        for column in columns
+        if isinstance(column.type, Json) and unreadable(getattr(row, str(column.key)))
+    ]

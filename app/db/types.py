@@ -1,13 +1,16 @@
 """Column types that mean the same on SQLite and PostgreSQL."""
 
 import json
+import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, String
+from sqlalchemy import JSON, BigInteger, Integer, String
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+log = logging.getLogger(__name__)
 BigId = BigInteger().with_variant(Integer(), "sqlite")
 """A key that counts up. SQLite autoincrements nothing but its own INTEGER."""
 
@@ -56,8 +59,77 @@ class AnyText(TypeDecorator[str]):
         return "\\" + json.dumps(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Undo the escape."""
-        return str(json.loads(value[1:])) if value is not None and value.startswith("\\") else value
+        """Undo the escape; what is none stays as it is, for one bad row must not hide the others."""
+        if value is None or not value.startswith("\\"):
+            return value
+        try:
+            return str(json.loads(value[1:]))
+        except (ValueError, RecursionError):
+            return value
+
+
+class UnreadableObject(dict[str, Any]):
+    """Stands for an object that cannot be read: it is empty, and `unreadable` finds it."""
+
+
+class UnreadableArray(list[Any]):
+    """Stands for an array that cannot be read."""
+
+
+class Json(TypeDecorator[Any]):
+    """A small JSON value: an object (`dict`) or an array (`list`), or NULL where `nullable`.
+
+    A value that is neither, or no JSON, does not stop the query that reads its row among others. An empty value stands
+    for it, which is never written back unless somebody sets the column.
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def __init__(self, shape: type, *, nullable: bool = False, column: str = "") -> None:
+        """`column` is `table.column`, for the log; `app.db.tables` sets it."""
+        super().__init__(none_as_null=nullable)
+        self.shape = shape
+        self.nullable = nullable
+        self.column = column
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        """Read what the driver gives."""
+        parse = super().result_processor(dialect, coltype)
+
+        def read(value: Any) -> Any:
+            try:
+                found = value if parse is None else parse(value)
+            except (ValueError, TypeError, RecursionError):
+                return self._unreadable(value)
+            if isinstance(found, self.shape) or (value is None and self.nullable):
+                return found
+            return self._unreadable(value)
+
+        return read
+
+    def read_text(self, value: str) -> Any:
+        """Read a value that the query gave as text."""
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return self._unreadable(value)
+        return found if isinstance(found, self.shape) else self._unreadable(value)
+
+    def _unreadable(self, value: object) -> object:
+        if self.column not in unreadable_columns:
+            unreadable_columns.add(self.column)
+            log.error("%s holds %.100r in some row, which cannot be read; it is taken for empty", self.column, value)
+        return UnreadableObject() if self.shape is dict else UnreadableArray()
+
+
+unreadable_columns: set[str] = set()
+"""Columns, `table.column`, in which this process has met a value that cannot be read."""
+
+
+def unreadable(value: object) -> bool:
+    """Whether an empty value stands for one that cannot be read."""
+    return isinstance(value, UnreadableObject | UnreadableArray)
 
 
 def _encodable(value: str) -> bool:

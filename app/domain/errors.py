@@ -8,6 +8,7 @@ Refusal
 ├── Conflict           its state does not allow it     409, never retried by itself
 ├── TooLarge           send less                       413
 ├── LimitReached       delete something first          429, never retried by itself
+├── Unreadable         an operator repairs the row     500, never retried by itself
 └── TryLater           nothing is wrong, wait          503
     └── TooManyAtOnce  your org has too many under way 429
 """
@@ -67,6 +68,13 @@ class LimitReached(Refusal):
 
     status = 429
     kind = "insufficient_quota"
+
+
+class Unreadable(Refusal):
+    """What is stored of the object cannot be read. Sent with `x-should-retry: false`."""
+
+    status = 500
+    kind = "server_error"
 
 
 class TryLater(Refusal):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.local.guard import Guard, signal_group
+from app.local.logs import Log
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
@@ -37,7 +38,7 @@ class Child:
         self.problem = ""
         """Why it cannot be started now."""
         self._guard = guard
-        self._log = logs / f"{part.name}.log"
+        self._log = Log(logs / f"{part.name}.log")
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
@@ -57,15 +58,16 @@ class Child:
 
     def start(self) -> None:
         """Start a process; its output is added to `<name>.log`."""
-        with os.fdopen(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        with os.fdopen(self._log.open(), "ab") as log:
             self._process = self._guard.spawn(
                 self.part.argv, env=self.part.env, log=log, cwd=self._cwd, inherit=self.part.inherit
             )
         self._started_at = time.monotonic()
 
     def poll(self) -> None:
-        """See whether it still runs; when it does not, start it again after its pause."""
+        """See whether it still runs; when it does not, start it again after its pause. Its log is kept bounded."""
         self._reap()
+        self._log.bound()
         if self._process is None and self._kill_at is None and time.monotonic() >= self._start_at:
             self.restarts += 1
             try:
@@ -95,12 +97,9 @@ class Child:
             signal_group(self._process.pid, signal.SIGKILL)
         return self._process is None
 
-    def last_lines(self, count: int = 15) -> str:
-        """The end of its log."""
-        try:
-            return "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
-        except OSError:
-            return ""
+    def reason(self) -> str:
+        """What it said of its end."""
+        return self._log.reason()
 
     def _reap(self) -> None:
         if self._process is None or self._process.poll() is None:

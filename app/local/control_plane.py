@@ -1,9 +1,13 @@
 """What `gpuyard up` asks the API it has started: is it there, a worker key, who has registered."""
 
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
 import httpx
+
+UNREADY_SECONDS = 5.0
+"""An API that has begun to answer, and then says for so long that it is not ready, will not become so by waiting."""
 
 
 class KeyRefused(Exception):
@@ -12,6 +16,10 @@ class KeyRefused(Exception):
 
 class CertificateRefused(Exception):
     """The API's certificate is not trusted here, which does not pass with time; the message is OpenSSL's reason."""
+
+
+class NotReady(Exception):
+    """The API answers that it cannot serve, and not only for a moment; the message is its reason."""
 
 
 def distrust(message: str) -> str | None:
@@ -41,19 +49,37 @@ class ControlPlane:
 
     def __init__(self, url: str, *, key: str) -> None:
         self._http = http_client(url, key=key, timeout=5)
+        self._unready_since: float | None = None
 
     def close(self) -> None:
         """Close the connections."""
         self._http.close()
 
     def ready(self) -> bool:
-        """Whether the API serves. Raises CertificateRefused."""
+        """Whether the API serves. Raises CertificateRefused, NotReady."""
         try:
-            return self._http.get("/readyz").status_code == httpx.codes.OK
+            answer = self._http.get("/readyz")
         except httpx.TransportError as error:
             if why := distrust(str(error)):
                 raise CertificateRefused(why) from error
             return False
+        if answer.status_code != httpx.codes.OK:
+            self._bear_with(answer)
+        return answer.status_code == httpx.codes.OK
+
+    def _bear_with(self, answer: httpx.Response) -> None:
+        """Raise NotReady when it has said so for too long."""
+        now = time.monotonic()
+        self._unready_since = self._unready_since or now
+        if now - self._unready_since > UNREADY_SECONDS:
+            with suppress(ValueError, KeyError, AttributeError):
+                parts = answer.json()["parts"].items()
+                raise NotReady("; ".join(f"{part}: {state}" for part, state in parts if state != "ok"))
+
+    def knows(self, key: str) -> bool:
+        """Whether the API lets this key in anywhere. Raises httpx.HTTPError."""
+        answer = self._http.get("/v1/workers", headers={"authorization": f"Bearer {key}"})
+        return answer.status_code != httpx.codes.UNAUTHORIZED
 
     def create_worker_key(self) -> str:
         """A token for the workers of this machine. Raises KeyRefused, httpx.HTTPError."""

@@ -24,9 +24,9 @@ class Keys:
             self._keep("api_key", f"gk-{secrets.token_urlsafe(KEY_BYTES)}")
         return str(self._found["api_key"])
 
-    def worker(self, create: Callable[[], str]) -> str:
-        """The workers' key, made by `create` at the first start."""
-        if "worker_key" not in self._found:
+    def worker(self, create: Callable[[], str], *, is_known: Callable[[str], bool] = lambda _key: True) -> str:
+        """The workers' key, made by `create` at the first start, and where the database does not know the one kept."""
+        if "worker_key" not in self._found or not is_known(str(self._found["worker_key"])):
             self._keep("worker_key", create())
         return str(self._found["worker_key"])
 

@@ -12,6 +12,7 @@ from app.local.guard import KILL_AFTER_SECONDS
 from app.os_errors import plainly
 
 UP_LOCK = "up.lock"
+PID_SECONDS = 1.0
 LEFTOVERS_SECONDS = KILL_AFTER_SECONDS + 4
 """A killed `up` leaves its children to the guard; whoever starts next waits for them this long."""
 
@@ -38,8 +39,9 @@ def take(path: Path, *, wait_seconds: float = 0) -> int:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
             return descriptor
-        if time.monotonic() >= until:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        # One that has taken it this moment has not written its pid yet.
+        if time.monotonic() >= until + (0 if holder else PID_SECONDS):
             os.close(descriptor)
             raise Taken(holder)
         time.sleep(0.05)

@@ -16,7 +16,7 @@ import httpx
 from app.local import private_files
 from app.local.broker import LocalBroker, listening
 from app.local.children import Child, Part
-from app.local.control_plane import CertificateRefused, ControlPlane, KeyRefused, not_trusted
+from app.local.control_plane import CertificateRefused, ControlPlane, KeyRefused, NotReady, not_trusted
 from app.local.errors import BrokerError, StackError
 from app.local.guard import Guard
 from app.local.keys import Keys
@@ -26,6 +26,8 @@ from app.local.parts import Plan
 TICK_SECONDS = 0.1
 START_SECONDS = 120.0
 """A step of the start that takes longer has failed."""
+FAILED_STOP_SECONDS = 2.0
+"""What has not served anybody yet gets so long to end when the start has failed: its reason is waited for."""
 
 
 class StopAsked(Exception):
@@ -60,6 +62,7 @@ class Stack:
         self._guard: Guard | None = None
         self._children: dict[str, Child] = {}
         self._stops_asked = 0
+        self._failed = False
         self._written: dict[Path, dict[str, object]] = {}
         self._unwritten = ""
 
@@ -82,6 +85,9 @@ class Stack:
                 self._tick()
         except StopAsked:
             pass
+        except StackError:
+            self._failed = True
+            raise
         finally:
             self._stop()
             self._release()
@@ -110,7 +116,9 @@ class Stack:
         control_plane = ControlPlane(self.plan.url, key=self._keys.admin())
         try:
             self._wait("the API answers", control_plane.ready)
-            worker_key = self._worker_key = self._keys.worker(control_plane.create_worker_key)
+            worker_key = self._worker_key = self._keys.worker(
+                control_plane.create_worker_key, is_known=control_plane.knows
+            )
             started_at = time.time()
             numbers = range(1, self.plan.workers + 1)
             for number in numbers:
@@ -127,6 +135,8 @@ class Stack:
                 f"the database does not know the admin key of {self._keys.path}: set GPUYARD_BOOTSTRAP_TOKEN to an "
                 "admin key of this database, or use a data folder of its own"
             ) from None
+        except NotReady as error:
+            raise StackError(f"the API is not ready: {error}") from None
         except CertificateRefused as error:
             raise StackError(not_trusted(self.plan.url, str(error))) from error
         except httpx.HTTPError as error:
@@ -171,7 +181,9 @@ class Stack:
                 raise StopAsked
             for child in self._children.values():
                 if child.ended():
-                    raise StackError(f"{child.part.name} ended ({child.last_exit}):\n{child.last_lines()}")
+                    reason = child.reason()
+                    line = "\n" if "\n" in reason else " "
+                    raise StackError(f"{child.part.name} ended ({child.last_exit}):{line}{reason}")
             if time.monotonic() > until:
                 raise StackError(f"{what}: not within {START_SECONDS:g} s; see {self.plan.data_dir / 'logs'}")
             time.sleep(TICK_SECONDS)
@@ -245,8 +257,9 @@ class Stack:
             return
         self._say("stopping " + ", ".join(child.part.name for child in children))
         hurried = self._stops_asked > 1
+        seconds = FAILED_STOP_SECONDS if self._failed else self.plan.kill_after_seconds if hurried else None
         for child in children:
-            child.stop(within_seconds=self.plan.kill_after_seconds if hurried else None)
+            child.stop(within_seconds=seconds)
         while not all([child.stopped() for child in children]):  # noqa: C419 - each must be looked at
             if self._stops_asked > 1 and not hurried:
                 hurried = True

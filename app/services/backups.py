@@ -19,7 +19,7 @@ from app.blobs.local import LocalBlobs
 from app.blobs.store import BlobMissing, BlobStore
 from app.db import backups as backups_sql
 from app.db import content_store as content_store_sql
-from app.db import events, schema
+from app.db import events, restored, schema
 from app.db.backups import Content
 from app.db.store import Store
 from app.os_errors import plainly
@@ -152,6 +152,7 @@ def settle(store: Store, *, made_at: str | None = None) -> None:
     Twice does no harm.
     """
     backups_sql.jump(store)
+    restored.settle(store)
     with store.begin() as session:
         content_store_sql.look_again(session)
         events.record(

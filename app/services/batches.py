@@ -20,6 +20,7 @@ from app.schemas.listing import Listing, page
 from app.services import batch_views, cursors, ids, rings
 from app.services.context import Caller, ControlRing, Yard
 from app.services.own_batch import own_batch
+from app.services.whole_rows import check_whole
 
 RETRY_WINDOW = timedelta(minutes=2)
 """For so long a retried create may be answered with the batch of its first try."""
@@ -63,10 +64,12 @@ def create(
     return shown
 
 
-def retrieve(yard: Yard, caller: Caller, batch_id: str) -> BatchObject:
-    """Show a batch. Raises NotFound."""
+def retrieve(yard: Yard, caller: Caller, batch_id: str, *, reduced: bool = False) -> BatchObject:
+    """Show a batch. Raises NotFound, and Unreadable unless it may be `reduced` to what can be read of it."""
     with yard.store.read() as session:
         batch = own_batch(session, caller, batch_id)
+        if not reduced:
+            check_whole(batch, batch_id)
         shown = batch_views.show(session, yard, [batch], yard.store.now(session))[0]
     _note_seen(yard, caller, [batch])
     return shown

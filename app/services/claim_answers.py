@@ -8,7 +8,9 @@ from app.blobs.store import BlobError
 from app.db import batches as batches_sql
 from app.db.inputs import input_blob
 from app.db.tables import Batch, Job, Lease
+from app.db.types import unreadable
 from app.domain.eligibility import No
+from app.domain.rows import RowErrorCode
 from app.schemas.claims import BatchBrief, ClaimAnswer, Grant, RejectedRow
 from app.services.context import Yard
 from app.services.first_rows import rows_first
@@ -50,13 +52,22 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
             end=job.end,
             input_sum=job.input_sum,
             done=job.done_rows,
-            rejected=[RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected],
+            rejected=_rejected(job),
             parameters=asked.get(job.requirement_key or "", []),
             row_by_row=job.cautious_at is not None,
         )
         for lease, job in pairs
     ]
     return ClaimAnswer(batch=brief, grants=grants, work=work)
+
+
+def _rejected(job: Job) -> list[RejectedRow]:
+    """Name the rows that are answered without being run: all of them, where it is not known which."""
+    if unreadable(job.rejected):
+        code, message = RowErrorCode.INTERNAL_ERROR, "which rows of this shard must not be run cannot be read any more"
+        rows = range(job.first_row, job.first_row + job.rows)
+        return [RejectedRow(row=row, code=code, message=message) for row in rows]
+    return [RejectedRow(row=row, code=code, message=message) for row, code, message in job.rejected]
 
 
 def with_rows(yard: Yard, found: ClaimAnswer) -> ClaimAnswer:

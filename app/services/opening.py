@@ -1,7 +1,9 @@
 """From a process's settings to the yard it works on. Called once, at an entry point of the control side."""
 
+import logging
 from dataclasses import fields
 
+from app import private
 from app.blobs.local import LocalBlobs
 from app.db.store import Store
 from app.domain.org_limits import OrgLimits
@@ -10,6 +12,15 @@ from app.domain.webhooks import networks
 from app.services.context import Bells, Limits, Silence, WebhookRules, Yard
 from config.beat import SWEEPS
 from config.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+_OURS = (
+    *("gpuyard.db*", "keys.json", "webhooks.key", "local.json", ".keys.json.*", ".local.json.*", ".webhooks.key.*"),
+    *("up.lock", "children.lock", "broker", "control", "logs", "worker", "workers"),
+)
+"""What gpuyard keeps in its data folder and nobody else reads."""
+_BESIDE = ("blobs", "broker.sock", "celerybeat-schedule*", "gpuyard.toml", ".cache", ".config", ".local")
+"""What else may lie there without the folder being another program's, too."""
 
 
 def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
@@ -57,6 +68,16 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
         ),
         bells=bells or Silence(),
     )
+
+
+def close_to_others(settings: ServerSettings, store: Store) -> None:
+    """Have nobody else read database, keys and logs, at the start of a process; the log says what was open.
+
+    Raises OSError when there is no data folder and none can be made.
+    """
+    beside = () if store.file is None else store.file.paths
+    if closed := private.keep(settings.data_dir, ours=_OURS, beside=_BESIDE, more=beside):
+        log.warning("other users could read %s: closed to all but this user", ", ".join(closed))
 
 
 def periods(settings: ServerSettings) -> dict[str, float]:

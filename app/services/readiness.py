@@ -8,6 +8,7 @@ from app.blobs.store import BlobError, new_key
 from app.db import readiness, schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
+from app.db.types import unreadable_columns
 from app.services import content_store
 from app.services.context import Yard
 
@@ -20,12 +21,13 @@ STAND_IN = "api-"
 class Readiness:
     """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run.
 
-    `degraded_sweeps` were run last by an API process, because no control worker did. Neither makes anything unready:
-    calls are answered all the same.
+    `degraded_sweeps` were run last by an API process, because no control worker did. `unreadable_columns` are those in
+    which this process has met a row that cannot be read. None of them makes anything unready: calls are answered.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
     sweep_age_seconds: dict[str, float] = field(default_factory=dict)
+    unreadable_columns: list[str] = field(default_factory=list)
     degraded_sweeps: list[str] = field(default_factory=list)
 
     @property
@@ -44,7 +46,7 @@ def look(yard: Yard, *, for_anybody: bool) -> Readiness:
 
     `for_anybody`: who asks has shown no key, so a driver's own words, which name hosts and users, go to the log alone.
     """
-    found = Readiness()
+    found = Readiness(unreadable_columns=sorted(unreadable_columns))
     attempt = _try_in_private if for_anybody else _try
     found.parts["database"] = attempt(lambda: _connect(yard))
     found.parts["schema"] = attempt(lambda: schema.check(yard.store))
@@ -65,7 +67,7 @@ def _try_in_private(part: Callable[[], None]) -> str:
             part()
         except DatabaseUnavailable as error:
             log.warning("not ready: %s", error)
-            raise DatabaseUnavailable(str(error).partition(":")[0]) from error
+            raise DatabaseUnavailable(error.reason) from error
 
     return _try(told)
 

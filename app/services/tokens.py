@@ -11,12 +11,14 @@ from sqlmodel import Session
 from app.db import events, orgs
 from app.db import tokens as tokens_sql
 from app.db.tables import ApiToken, Org
+from app.db.types import unreadable
 from app.domain.errors import BadRequest, Forbidden, NotFound, Unauthenticated
 from app.schemas.listing import Listing, page
 from app.schemas.tokens import NewToken, Token, TokenWithSecret
 from app.schemas.workers import WORKER_NAME
 from app.services import cursors, ids
 from app.services.context import Caller, Yard
+from app.services.whole_rows import refuse
 
 PREFIX = "gk-"
 MAX_TOKENS_LISTED = 1000
@@ -38,6 +40,8 @@ def authenticate(yard: Yard, secret: str | None) -> Caller:
             "this API key is unknown or was revoked. An admin makes one with: gpuyard token create NAME",
             code="invalid_api_key",
         )
+    if unreadable(found.scopes):
+        refuse(["api_token.scopes"], f"key {found.name!r}")
     return Caller(
         org_id=found.org_id,
         token_id=found.token_id,

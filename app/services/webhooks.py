@@ -26,6 +26,7 @@ from app.schemas.webhooks import (
 )
 from app.services import cursors, ids, posting, signing_key
 from app.services.context import Caller, Yard
+from app.services.whole_rows import check_whole
 
 MAX_LISTED = 100
 OLD_SECRET = timedelta(hours=24)
@@ -76,9 +77,11 @@ def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int =
 
 
 def retrieve(yard: Yard, caller: Caller, endpoint_id: str) -> WebhookEndpointObject:
-    """Show an endpoint. Raises NotFound."""
+    """Show an endpoint. Raises NotFound, Unreadable."""
     with yard.store.read() as session:
-        return shown(own(session, caller, endpoint_id))
+        endpoint = own(session, caller, endpoint_id)
+    check_whole(endpoint, f"webhook endpoint {endpoint_id}")
+    return shown(endpoint)
 
 
 def update(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookEndpointChanges) -> WebhookEndpointObject:

@@ -17,6 +17,7 @@ from app.schemas.worker_views import SlotInfo, WorkerInfo
 from app.services import cursors
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, told, told_pulls, told_runtimes, told_sample, worker_view
+from app.services.whole_rows import check_whole
 
 MAX_WORKERS_LISTED = 1000
 
@@ -40,11 +41,12 @@ def listed(
 
 
 def show(yard: Yard, caller: Caller, id_or_name: str) -> WorkerInfo:
-    """Show a worker. Raises NotFound."""
+    """Show a worker. Raises NotFound, Unreadable."""
     with yard.store.read() as session:
         found = workers_sql.find(session, id_or_name, _seen_by(caller))
         if found is None:
             raise NotFound(f"no worker {id_or_name!r}", code="worker_not_found", param="id")
+        check_whole(found, f"worker {found.name}")
         return _shown(session, yard, [found])[0]
 
 

@@ -1,6 +1,8 @@
 """The worker's state directory: one process at a time, an identity that outlives it, the spool (PROTOCOL 3, R-29)."""
 
 import fcntl
+import logging
+import os
 import re
 import secrets
 from contextlib import suppress
@@ -9,11 +11,13 @@ from typing import IO, Self
 
 from ulid import ULID
 
-from app import durable
+from app import durable, private
 from app.schemas.workers import MAX_STARTS
 
 _OPAQUE = re.compile(r"[!-~]{1,128}")
 _SHORT = 1024
+_OURS = ("install_id", "lock", "models", "name", "spool", "starts", "worker_id", ".*.tmp")
+log = logging.getLogger(__name__)
 
 
 class StateDirBusy(Exception):
@@ -26,8 +30,9 @@ class StateDir:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.spool_path = path / "spool"
-        self.spool_path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
+        if closed := private.keep(path, ours=_OURS):
+            log.warning("other users could read %s: closed to all but this user", ", ".join(closed))
+        self.spool_path.mkdir(mode=0o700, exist_ok=True)
         self._lock = _locked(path / "lock")
         self.install_id = _kept_or_made(path / "install_id")
         self.boot_id = f"boot_{ULID()}"
@@ -47,7 +52,7 @@ class StateDir:
 
 
 def _locked(path: Path) -> IO[str]:
-    file = path.open("a", encoding="ascii")
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "a", encoding="ascii")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

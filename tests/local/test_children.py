@@ -59,7 +59,9 @@ def child(guard: Guard, tmp_path: Path, until: Until) -> Iterator[Callable[..., 
         until(made.stopped)
 
 
-def test_a_child_that_dies_is_started_again_with_a_growing_pause(child: Callable[..., Child], until: Until) -> None:
+def test_a_child_that_dies_is_started_again_with_a_growing_pause(
+    child: Callable[..., Child], until: Until, tmp_path: Path
+) -> None:
     part = child("print('up', flush=True)")
     starts = [time.monotonic()]
 
@@ -74,7 +76,8 @@ def test_a_child_that_dies_is_started_again_with_a_growing_pause(child: Callable
     until(part.ended)
 
     assert part.last_exit == 0
-    assert part.last_lines() == "up\nup\nup"
+    assert part.reason() == "up", "of the last start"
+    assert (tmp_path / "part.log").read_text() == "up\n" * 3
     assert starts[2] - starts[1] > 1.5 * (starts[1] - starts[0]) * 0.8
 
 
@@ -97,7 +100,7 @@ def test_one_that_cannot_be_started_now_is_tried_again(
     log.rmdir()
     until(lambda: polled().problem == "")
     until(part.ended)
-    assert part.last_lines() == "up"
+    assert part.reason() == "up"
 
 
 def test_a_stopped_child_is_not_started_again(child: Callable[..., Child], until: Until) -> None:
@@ -115,7 +118,7 @@ def test_a_child_that_ignores_its_end_is_killed_with_its_group(
     child: Callable[..., Child], until: Until, lives: Callable[[int], bool]
 ) -> None:
     part = child(DEAF)
-    until(lambda: "deaf" in part.last_lines())
+    until(lambda: "deaf" in part.reason())
     part.stop(within_seconds=0.2)
     until(part.stopped)
 
@@ -124,9 +127,9 @@ def test_a_child_that_ignores_its_end_is_killed_with_its_group(
 
 def test_a_child_that_is_asked_again_hears_it_again(child: Callable[..., Child], until: Until) -> None:
     part = child(DRAINS)
-    until(lambda: "up" in part.last_lines())
+    until(lambda: "up" in part.reason())
     part.stop()
-    until(lambda: "draining" in part.last_lines())
+    until(lambda: "draining" in part.reason())
     assert not part.stopped()
 
     part.stop(within_seconds=20)
@@ -139,7 +142,7 @@ def test_what_a_dead_child_leaves_in_its_group_goes_with_it(
 ) -> None:
     part = child(WITH_A_CHILD)
     until(part.last_lines)
-    grandchild = int(part.last_lines())
+    grandchild = int(part.reason())
     assert part.pid is not None
     os.kill(part.pid, signal.SIGKILL)
     until(part.ended)

@@ -6,7 +6,7 @@ from alembic import context
 from sqlmodel import AutoString, SQLModel
 
 from app.db import tables
-from app.db.types import AnyText, UtcMs
+from app.db.types import AnyText, Json, UtcMs
 
 _ = tables.Batch  # the import fills the metadata
 
@@ -17,6 +17,8 @@ def render(kind: str, value: Any, _context: Any) -> str | Literal[False]:
         return "sa.BigInteger()"
     if kind == "type" and isinstance(value, AnyText | AutoString):
         return "sa.String()"
+    if kind == "type" and isinstance(value, Json):
+        return "sa.JSON()"
     return False
 
 
