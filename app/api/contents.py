@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from app.api.errors import envelope
+from app.api.threads import CONTENTS
 from app.blobs.store import BlobStore
 from app.domain.byte_ranges import Unsatisfiable, parse_range
 from app.services.files import Content
@@ -43,7 +44,7 @@ def send(blobs: BlobStore, content: Content, request: Request) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type="application/octet-stream")
     file = blobs.open(content.blob_key, start, end)
-    return StreamingResponse(_pieces(file), status, headers, media_type="application/octet-stream")
+    return StreamingResponse(CONTENTS.each(_pieces(file)), status, headers, media_type="application/octet-stream")
 
 
 def disposition(filename: str) -> str:

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.errors import refusal_of
 from app.api.multipart import UploadForm, too_large
+from app.api.threads import CONTENTS
 from app.blobs.store import BlobWriter
 from app.domain.errors import BadRequest
 from app.schemas.files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS, UPLOAD_PURPOSES, FileObject
@@ -40,15 +41,15 @@ async def receive(yard: Yard, caller: Caller, request: Request) -> FileObject:
     pieces: list[bytes] = []
     form = UploadForm(request.headers.get("content-type", ""), pieces.append, max_bytes=limit)
     key = await run_in_threadpool(files.begin, yard, caller)
-    writer = await run_in_threadpool(yard.blobs.writer, key)
+    writer = await CONTENTS.run(yard.blobs.writer, key)
     try:
         await _pour(request, form, pieces, writer)
         upload = _checked(form)
-        stored = await run_in_threadpool(writer.commit)
+        stored = await CONTENTS.run(writer.commit)
         return await run_in_threadpool(files.create, yard, caller, key, stored, upload)
     except BaseException:
         # Also when the client went away: the task is cancelled, and its clearing up must not be.
-        await asyncio.shield(run_in_threadpool(_undo, yard, key, writer))
+        await asyncio.shield(CONTENTS.run(_undo, yard, key, writer))
         raise
 
 
@@ -62,12 +63,12 @@ async def _pour(request: Request, form: UploadForm, pieces: list[bytes], writer:
             if len(buffer) >= PIECE_BYTES:
                 if working is not None:
                     await working
-                working = asyncio.ensure_future(run_in_threadpool(_work, form, pieces, writer, bytes(buffer)))
+                working = asyncio.ensure_future(CONTENTS.run(_work, form, pieces, writer, bytes(buffer)))
                 buffer = bytearray()
     finally:
         if working is not None:
             await working
-    await run_in_threadpool(_work, form, pieces, writer, bytes(buffer))
+    await CONTENTS.run(_work, form, pieces, writer, bytes(buffer))
 
 
 def _work(form: UploadForm, pieces: list[bytes], writer: BlobWriter, data: bytes) -> None:

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api.beats import Beats
 from app.api.errors import refusal_of
 from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
+from app.api.threads import WORKER_CONTENTS
 from app.domain.errors import BadRequest, TooLarge
 from app.schemas.claims import (
     ClaimAnswer,
@@ -23,6 +24,7 @@ from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, HandInHeader, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
 from app.services import claims, handins, leases, model_progress, row_starts, workers
+from app.services.claim_answers import with_rows
 from app.services.heartbeats import Beat
 
 MAX_HAND_IN_BYTES = 256 * 1024 * 1024
@@ -59,9 +61,10 @@ def bye(yard: TheYard, caller: TheCaller, worker_id: str, word: Bye) -> None:
 
 
 @router.post("/workers/claim")
-def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
+async def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
     """Grant leases."""
-    return claims.claim(yard, caller, request)
+    granted = await run_in_threadpool(claims.grant_shards, yard, caller, request)
+    return await WORKER_CONTENTS.run(with_rows, yard, granted)
 
 
 @router.post("/workers/start-row")
@@ -99,7 +102,7 @@ def pull_progress(yard: TheYard, caller: TheCaller, report: ModelProgress) -> No
 async def hand_in(yard: TheYard, caller: TheCaller, request: Request, boot_id: BootId = None) -> HandInAnswer:
     """Take finished rows."""
     header, body = await _read_hand_in(request)
-    return await run_in_threadpool(handins.hand_in, yard, caller, header, body, boot_id=boot_id)
+    return await WORKER_CONTENTS.run(handins.hand_in, yard, caller, header, body, boot_id=boot_id)
 
 
 async def _read_hand_in(request: Request) -> tuple[HandInHeader, bytes]:

@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import BinaryIO, Self, cast
 
 from app import durable
+from app.blobs.patience import Patience
 from app.blobs.sections import Section
-from app.blobs.store import BlobMissing, BlobUnavailable, Stored, checked_key
+from app.blobs.store import BlobMissing, BlobUnavailable, Stored, checked_key, new_key
 
 _READ_BYTES = 1024 * 1024
 
@@ -25,6 +26,8 @@ class LocalBlobs:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._unfinished = root / "unfinished"
+        self._probing = Patience(self._write_and_delete)
+        self._free_bytes = Patience(self._disk_free)
 
     def writer(self, key: str) -> "LocalBlobWriter":
         """Begin a blob that arrives in pieces."""
@@ -96,6 +99,20 @@ class LocalBlobs:
 
     def free_bytes(self) -> int | None:
         """Ask the disk that holds the directory, or will."""
+        with suppress(BlobUnavailable):
+            return self._free_bytes.ask()
+        return None
+
+    def probe(self) -> None:
+        """Write and delete; of several callers at once one does."""
+        self._probing.ask()
+
+    def _write_and_delete(self) -> None:
+        key = new_key()
+        self.put(key, [b"ready?"])
+        self.delete(key)
+
+    def _disk_free(self) -> int | None:
         there = next((path for path in (self._root, *self._root.parents) if path.exists()), self._root)
         try:
             return shutil.disk_usage(there).free

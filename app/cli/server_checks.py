@@ -64,6 +64,7 @@ def check_server(address: Address) -> Iterator[Finding]:
         yield Finding("server", "ok", f"{address.url} answers in {took * 1000:.0f} ms")
         yield from _parts(ready["parts"])
         yield _sweeps(ready.get("sweep_age_seconds") or {})
+        yield from _hanging_sweeps(ready.get("hanging_sweep_seconds") or {})
         yield from _key_and_workers(client, address)
         yield clock(answer.headers.get("date"), sent + took / 2)
 
@@ -107,6 +108,13 @@ def _sweeps(ages: Mapping[str, float]) -> Finding:
     text = "none has run yet" if youngest is None else f"none has run for {youngest:.0f} s"
     do = "start `celery -A app beat` and `celery -A app.celery_control worker -Q control`"
     return Finding("sweeps", "warn", text, do)
+
+
+def _hanging_sweeps(seconds: Mapping[str, float]) -> Iterator[Finding]:
+    for name, since in seconds.items():
+        text = f"a pass of {name} began {since:.0f} s ago and has not ended"
+        do = "see whether the disk or file server of GPUYARD_DATA_DIR answers, and look at the control workers' log"
+        yield Finding("sweeps", "red", text, do)
 
 
 def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding]:
