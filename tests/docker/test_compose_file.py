@@ -134,7 +134,7 @@ def test_workers_are_given_no_secret_but_their_own_key_and_the_password_of_their
 
 
 def test_each_side_has_its_own_account_at_the_broker(stack: Stack, everything: dict[str, Any]) -> None:
-    """A worker's is that of its pool, whose queue it takes; the administrator is redis-cli in the broker's container."""
+    """A worker has that of the pool whose queue it takes; redis-cli in the broker's container is the administrator."""
     seen = set()
     for name, service in everything.items():
         url = (service.get("environment") or {}).get("GPUYARD_BROKER_URL")
