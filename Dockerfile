@@ -6,7 +6,7 @@
 #
 # Versions and hashes are those of locks/, and nothing is fetched when one starts.
 
-ARG PYTHON=python:3.11-slim
+ARG PYTHON=python:3.11.13-slim-bookworm
 
 FROM ${PYTHON} AS base
 ENV PATH=/opt/gpuyard/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GPUYARD_DATA_DIR=/var/lib/gpuyard
@@ -53,6 +53,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 FROM base AS server
 COPY --from=build-server /opt/gpuyard /opt/gpuyard
 COPY deploy/healthy.py deploy/beat_answers.py /opt/health/
+COPY deploy/broker_accounts.py /opt/
 # It listens on its loopback until GPUYARD_HOST and one of GPUYARD_TLS… say who may reach it and how.
 USER gpuyard
 EXPOSE 8765

@@ -7,6 +7,7 @@ from starlette.responses import StreamingResponse
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.api.in_flight import Download
+from app.api.threads import CONTENTS
 from app.schemas.batches import BatchObject, NewBatch, RowErrors
 from app.schemas.listing import Listing
 from app.services import batches, results, row_errors, stops
@@ -50,15 +51,15 @@ def cancel(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
 
 
 @router.get("/v1/batches/{batch_id}/results", response_class=StreamingResponse)
-def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | None = None) -> Download:
+async def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | None = None) -> Download:
     """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
-    found = results.read(yard, caller, batch_id, after=after)
+    found = await CONTENTS.run(results.read, yard, caller, batch_id, after=after)
     headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
     pieces = found.pieces()
     return Download(pieces, headers=headers, media_type="application/jsonl", close=pieces.close)
 
 
 @router.get("/v1/batches/{batch_id}/errors")
-def read_errors(yard: TheYard, caller: TheCaller, batch_id: str) -> RowErrors:
+async def read_errors(yard: TheYard, caller: TheCaller, batch_id: str) -> RowErrors:
     """Count why rows failed, most frequent first: a look at some megabytes of them, also while the batch runs."""
-    return row_errors.top(yard, caller, batch_id)
+    return await CONTENTS.run(row_errors.top, yard, caller, batch_id)

@@ -1,7 +1,7 @@
 """What an API process does beside answering: it says that heartbeats can be heard, and stands in for who is away.
 
-Three threads that end with the process: presence (PROTOCOL 4), the degraded sweeper, which stays quiet while passes run
-elsewhere (PROTOCOL 6), and the stand-in for control workers.
+Threads that end with the process: presence (PROTOCOL 4), the sweepers, which stay quiet while passes run elsewhere
+(PROTOCOL 6), and the stand-in for control workers.
 """
 
 import logging
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from app.services import presence, standin
 from app.services.context import Yard
-from app.sweeps.sweeper import Sweeper
+from app.sweeps.sweeper import Sweepers
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ class Duties:
         self._stand_in_seconds = stand_in_seconds
         self._stopping = threading.Event()
         self._tick_seconds = yard.timing.renew_seconds
-        self._sweeper = Sweeper(yard, periods=periods, runner=runner, stopping=self._stopping)
+        self._sweepers = Sweepers(yard, periods=periods, runner=runner, stopping=self._stopping)
         self._threads = [
             threading.Thread(target=self._say_present, name="presence", daemon=True),
-            threading.Thread(target=self._sweeper.run, name="degraded-sweeper", daemon=True),
             threading.Thread(target=self._stand_in, name="control-stand-in", daemon=True),
+            *self._sweepers.threads(),
         ]
 
     def start(self) -> None:
@@ -54,9 +54,10 @@ class Duties:
     def stop(self, timeout: float = 5.0) -> None:
         """Stop, for at most about `timeout` seconds."""
         self._stopping.set()
-        self._sweeper.tick("")
+        self._sweepers.tick("")
+        end = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _say_present(self) -> None:
         while not self._stopping.wait(self._tick_seconds):

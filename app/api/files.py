@@ -3,9 +3,11 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from app.api import contents, uploads
 from app.api.guarding import GuardedRoute, StreamedRoute, TheCaller, TheInFlight, TheYard
+from app.api.threads import CONTENTS
 from app.schemas.files import (
     MAX_EXPIRY_SECONDS,
     MIN_EXPIRY_SECONDS,
@@ -84,6 +86,7 @@ def delete(yard: TheYard, caller: TheCaller, file_id: str) -> FileDeleted:
 
 @router.get("/v1/files/{file_id}/content", response_class=Response, openapi_extra=_DOWNLOAD, responses=_CONTENT)
 @router.head("/v1/files/{file_id}/content", response_class=Response, include_in_schema=False)
-def content(yard: TheYard, caller: TheCaller, request: Request, file_id: str) -> Response:
+async def content(yard: TheYard, caller: TheCaller, request: Request, file_id: str) -> Response:
     """Send a file's bytes."""
-    return contents.send(yard, files.content(yard, caller, file_id), request)
+    found = await run_in_threadpool(files.content, yard, caller, file_id)
+    return await CONTENTS.run(contents.send, yard, found, request)

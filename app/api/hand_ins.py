@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 from fastapi import Request
 from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 
 from app.api.errors import refusal_of
 from app.api.in_flight import InFlight, UnderWay
 from app.api.pouring import PIECE_BYTES, pour
+from app.api.threads import WORKER_CONTENTS
 from app.domain.errors import BadRequest, TooLarge
 from app.schemas.segments import HandInAnswer, HandInHeader
 from app.services import handins
@@ -36,17 +36,17 @@ async def receive(
         chunks = request.stream()
         line, rest, is_whole = await _read_header(chunks)
         if is_whole:
-            return await run_in_threadpool(_take, yard, caller, line, rest, boot_id)
-        arriving = await run_in_threadpool(_judge, yard, caller, line)
+            return await WORKER_CONTENTS.run(_take, yard, caller, line, rest, boot_id)
+        arriving = await WORKER_CONTENTS.run(_judge, yard, caller, line)
         try:
             if arriving.body.is_read:
-                await pour(chunks, arriving.body.feed, first=rest)
+                await pour(chunks, arriving.body.feed, WORKER_CONTENTS, first=rest)
             else:
                 await _pass_over(chunks)
-            return await run_in_threadpool(arriving.finish, boot_id=boot_id)
+            return await WORKER_CONTENTS.run(arriving.finish, boot_id=boot_id)
         except BaseException:
             # Also when the worker went away: the task is cancelled, and its clearing up must not be.
-            await asyncio.shield(run_in_threadpool(arriving.body.abort))
+            await asyncio.shield(WORKER_CONTENTS.run(arriving.body.abort))
             raise
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from app.api.threads import CONTENTS
 from app.blobs.store import BlobError
 from app.domain.errors import TooManyAtOnce, TryLater
 from app.domain.org_limits import ALL_ORGS, OrgLimits
@@ -80,7 +81,7 @@ class Download(StreamingResponse):
     """
 
     def __init__(self, content: Iterator[bytes], *args: Any, close: Callable[[], None], **kwargs: Any) -> None:
-        super().__init__(content, *args, **kwargs)
+        super().__init__(CONTENTS.each(content), *args, **kwargs)
         self._close = close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

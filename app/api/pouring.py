@@ -4,12 +4,14 @@ import asyncio
 from asyncio import Future
 from collections.abc import AsyncIterator, Callable
 
-from starlette.concurrency import run_in_threadpool
+from app.api.threads import Threads
 
 PIECE_BYTES = 1024 * 1024
 
 
-async def pour(chunks: AsyncIterator[bytes], work: Callable[[bytes], None], *, first: bytes = b"") -> None:
+async def pour(
+    chunks: AsyncIterator[bytes], work: Callable[[bytes], None], threads: Threads, *, first: bytes = b""
+) -> None:
     """Have `work` take `first` and then the chunks, gathered into pieces, in their order and one at a time."""
     working: Future[None] | None = None
     buffer = bytearray(first)
@@ -19,9 +21,9 @@ async def pour(chunks: AsyncIterator[bytes], work: Callable[[bytes], None], *, f
             if len(buffer) >= PIECE_BYTES:
                 if working is not None:
                     await working
-                working = asyncio.ensure_future(run_in_threadpool(work, bytes(buffer)))
+                working = asyncio.ensure_future(threads.run(work, bytes(buffer)))
                 buffer = bytearray()
     finally:
         if working is not None:
             await working
-    await run_in_threadpool(work, bytes(buffer))
+    await threads.run(work, bytes(buffer))

@@ -10,6 +10,7 @@ from app.api.errors import refusal_of
 from app.api.in_flight import InFlight, UnderWay
 from app.api.multipart import UploadForm, too_large
 from app.api.pouring import pour
+from app.api.threads import CONTENTS
 from app.blobs.store import BlobWriter
 from app.domain.errors import BadRequest
 from app.schemas.files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS, UPLOAD_PURPOSES, FileObject
@@ -45,15 +46,15 @@ async def _receive(yard: Yard, caller: Caller, request: Request) -> FileObject:
     pieces: list[bytes] = []
     form = UploadForm(request.headers.get("content-type", ""), pieces.append, max_bytes=limit)
     key = await run_in_threadpool(files.begin, yard, caller)
-    writer = await run_in_threadpool(yard.blobs.writer, key)
+    writer = await CONTENTS.run(yard.blobs.writer, key)
     try:
-        await pour(request.stream(), lambda data: _work(form, pieces, writer, data))
+        await pour(request.stream(), lambda data: _work(form, pieces, writer, data), CONTENTS)
         upload = _checked(form)
-        stored = await run_in_threadpool(writer.commit)
+        stored = await CONTENTS.run(writer.commit)
         return await run_in_threadpool(files.create, yard, caller, key, stored, upload)
     except BaseException:
         # Also when the client went away: the task is cancelled, and its clearing up must not be.
-        await asyncio.shield(run_in_threadpool(_undo, yard, key, writer))
+        await asyncio.shield(CONTENTS.run(_undo, yard, key, writer))
         raise
 
 

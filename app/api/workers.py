@@ -3,10 +3,12 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
+from starlette.concurrency import run_in_threadpool
 
 from app.api.beats import Beats
 from app.api.guarding import StreamedRoute, TheCaller, TheInFlight, TheYard, WorkerRoute
 from app.api.hand_ins import receive
+from app.api.threads import WORKER_CONTENTS
 from app.schemas.claims import (
     ClaimAnswer,
     ClaimRequest,
@@ -20,6 +22,7 @@ from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
 from app.services import claims, leases, model_progress, row_starts, workers
+from app.services.claim_answers import with_rows
 from app.services.heartbeats import Beat
 
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
@@ -55,9 +58,10 @@ def bye(yard: TheYard, caller: TheCaller, worker_id: str, word: Bye) -> None:
 
 
 @router.post("/workers/claim")
-def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
+async def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
     """Grant leases."""
-    return claims.claim(yard, caller, request)
+    granted = await run_in_threadpool(claims.grant_shards, yard, caller, request)
+    return await WORKER_CONTENTS.run(with_rows, yard, granted)
 
 
 @router.post("/workers/start-row")

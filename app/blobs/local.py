@@ -16,8 +16,9 @@ from types import TracebackType
 from typing import BinaryIO, Self, cast
 
 from app import durable
+from app.blobs.patience import Patience
 from app.blobs.sections import Section
-from app.blobs.store import BlobMissing, BlobUnavailable, ForeignStore, Stored, checked_key, is_key
+from app.blobs.store import BlobMissing, BlobUnavailable, ForeignStore, Stored, checked_key, is_key, new_key
 from app.checksums import BlockSums
 
 MARKER = "store.id"
@@ -32,6 +33,8 @@ class LocalBlobs:
         self._unfinished = root / "unfinished"
         self._marker = root / MARKER
         self._expected: str | None = None
+        self._probing = Patience(self._write_and_delete)
+        self._free_bytes = Patience(self._disk_free)
 
     def identity(self) -> str | None:
         """Read the marker."""
@@ -133,6 +136,20 @@ class LocalBlobs:
 
     def free_bytes(self) -> int | None:
         """Ask the disk that holds the directory, or will."""
+        with suppress(BlobUnavailable):
+            return self._free_bytes.ask()
+        return None
+
+    def probe(self) -> None:
+        """Write and delete; of several callers at once one does."""
+        self._probing.ask()
+
+    def _write_and_delete(self) -> None:
+        key = new_key()
+        self.put(key, [b"ready?"])
+        self.delete(key)
+
+    def _disk_free(self) -> int | None:
         there = next((path for path in (self._root, *self._root.parents) if path.exists()), self._root)
         try:
             return shutil.disk_usage(there).free

@@ -109,7 +109,10 @@ class BlobStore(Protocol):
         """Remove unfinished writes that nobody has touched for so long; gives their count."""
 
     def free_bytes(self) -> int | None:
-        """Say how much more there is room for; None where nobody can say."""
+        """Return how much more there is room for; None where that is unknown, also while the store hangs."""
+
+    def probe(self) -> None:
+        """Write a content and delete it. Raises BlobUnavailable, also when the store has hung for some seconds."""
 
 
 def new_key() -> str:

@@ -46,8 +46,10 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
-def the_one(meant: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
-    """Give the one thing that a person named. Raises CliError when none or several are named so."""
+def the_one(meant: Sequence[Mapping[str, Any]], given: str, kind: str) -> Mapping[str, Any]:
+    """Return the one thing that a person gave the id or a name of. Raises CliError when none or several are meant."""
+    # One thing's name may be another's id.
+    meant = [each for each in meant if each["id"] == given] or meant
     if len(meant) == 1:
         return meant[0]
     if not meant:

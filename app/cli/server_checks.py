@@ -65,6 +65,7 @@ def check_server(address: Address) -> Iterator[Finding]:
         yield from _parts(ready["parts"])
         yield _sweeps(ready.get("sweep_age_seconds") or {})
         yield from _rows(ready.get("unreadable_columns") or [])
+        yield from _hanging_sweeps(ready.get("hanging_sweep_seconds") or {})
         yield from _key_and_workers(client, address)
         yield clock(answer.headers.get("date"), sent + took / 2)
 
@@ -122,6 +123,13 @@ def _rows(columns: Iterable[str]) -> Iterator[Finding]:
         query = f"SELECT * FROM {table} WHERE NOT json_valid({column})"  # noqa: S608 - for a person to read
         do = f"find it in the database (SQLite: {query}) and repair it"
         yield Finding("rows", "warn", f"a row of {table} has a {column} that cannot be read; it is taken for empty", do)
+
+
+def _hanging_sweeps(seconds: Mapping[str, float]) -> Iterator[Finding]:
+    for name, since in seconds.items():
+        text = f"a pass of {name} began {since:.0f} s ago and has not ended"
+        do = "see whether the disk or file server of GPUYARD_DATA_DIR answers, and look at the control workers' log"
+        yield Finding("sweeps", "red", text, do)
 
 
 def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def token_id(api: PublicApi, given: str) -> str:
     meant = [token for token in found if given in {token["id"], token["name"], token["prefix"]}]
     # A whole key is what people have in their clipboard; only its beginning is looked at and nothing of it is sent.
     meant = meant or [token for token in found if given.startswith(token["prefix"])]
-    return str(the_one(meant, "token")["id"])
+    return str(the_one(meant, given, "token")["id"])
 
 
 @orgs.command("create")

@@ -175,7 +175,7 @@ def endpoints(api: PublicApi) -> list[dict[str, Any]]:
 
 def find(api: PublicApi, given: str) -> Mapping[str, Any]:
     """Find the one endpoint that is meant. Raises CliError when none or several are."""
-    return the_one([each for each in endpoints(api) if given in {each["id"], each["name"]}], "webhook")
+    return the_one([each for each in endpoints(api) if given in {each["id"], each["name"]}], given, "webhook")
 
 
 def _deliveries(api: PublicApi, endpoint: Mapping[str, Any], *, page: int = PAGE) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The control worker's agent: takes control work under leases, renews them, and runs the sweeps (PROTOCOL 6).
 
-It stops in this order: the work threads (each ends its job, or leaves it to the next holder), the sweeper, the
+It stops in this order: the work threads (each ends its job, or leaves it to the next holder), the sweepers, the
 heartbeat. Every write of control work is fenced by its lease, so a thread that outlives its lease changes nothing.
 """
 
@@ -15,7 +15,7 @@ from app.control.place import Place
 from app.control.work import BatchWork, Work, WorkBell
 from app.services.context import Yard
 from app.services.control import claim_control, claim_delivery
-from app.sweeps.sweeper import Sweeper
+from app.sweeps.sweeper import Sweepers
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ class ControlAgent:
         self._work += [
             Work(yard, self._beats, deliveries, self._stopping, claim_delivery) for _ in range(DELIVERY_THREADS)
         ]
-        self._sweeper = Sweeper(yard, periods=periods, runner=self.name, stopping=self._stopping)
+        self._sweepers = Sweepers(yard, periods=periods, runner=self.name, stopping=self._stopping)
         self._threads = [
             *(threading.Thread(target=work.run, name=f"control-work-{n}") for n, work in enumerate(self._work)),
-            threading.Thread(target=self._sweeper.run, name="sweeper"),
+            *self._sweepers.threads(),
             threading.Thread(target=self._beats.run, name="control-heartbeat"),
         ]
         for thread in self._threads:
@@ -62,14 +62,14 @@ class ControlAgent:
 
     def sweep(self, name: str) -> None:
         """Say that it is time for a sweep. An unknown name is ignored: anybody may forge a message."""
-        self._sweeper.tick(name)
+        self._sweepers.tick(name)
 
     def stop(self, timeout: float = 10.0) -> None:
         """Stop, for at most about `timeout` seconds."""
         self._stopping.set()
         for bell in self._bells:
             bell.ring(len(self._work))
-        self._sweeper.tick("")
+        self._sweepers.tick("")
         end = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))

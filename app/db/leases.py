@@ -12,7 +12,7 @@ from app.db.pools import EVERY_POOL, PoolSet
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.db.types import UtcMs
 from app.domain.leases import LIVE, LeaseState
-from app.domain.workers import WorkerState
+from app.domain.workers import Transport, WorkerState
 
 _LIVE = sorted(LIVE)
 _WRITTEN_OUT: BindParameter[Any] = bindparam("live", _LIVE, expanding=True, literal_execute=True)
@@ -115,9 +115,10 @@ def mark_unstarted(session: Session, ids: Collection[int], *, unstarted: bool) -
 
 
 def mark_spooled(session: Session, ids: Collection[int]) -> None:
-    """Note that the report of these leases (locked) lies in their worker's spool: they end at their time, not now."""
+    """Note that the report of live leases (locked) is in their worker's spool: they end at their time, not now."""
     if ids:
-        session.execute(update(Lease).where(col(Lease.id).in_(sorted(ids))).values(spooled=True))
+        live = col(Lease.id).in_(sorted(ids)), col(Lease.state).in_(_LIVE)
+        session.execute(update(Lease).where(*live).values(spooled=True))
 
 
 def stop(session: Session, ids: Collection[int], *, until: datetime) -> None:
@@ -177,12 +178,20 @@ def pool_of(session: Session, batch_id: str) -> Pool | None:
 
 
 def reads_file(session: Session, org_id: str, file_id: str, *, worker_name: str | None = None) -> bool:
-    """Tell whether a worker of `org_id` (and of that name) holds a live lease of a batch whose input is this file."""
+    """Whether a GPU worker of `org_id` (and of that name) holds a live lease of a batch whose input is this file.
+
+    What a control worker of that org holds does not count: it validates the files of all orgs.
+    """
     query = (
         select(Lease.id)
         .join(Batch, col(Batch.id) == col(Lease.batch_id))
         .join(Worker, col(Worker.id) == col(Lease.worker_id))
-        .where(col(Batch.input_file_id) == file_id, col(Lease.state).in_(_LIVE), col(Worker.org_id) == org_id)
+        .where(
+            col(Batch.input_file_id) == file_id,
+            col(Lease.state).in_(_LIVE),
+            col(Worker.org_id) == org_id,
+            col(Worker.transport) != Transport.CONTROL,
+        )
     )
     if worker_name is not None:
         query = query.where(col(Worker.name) == worker_name)

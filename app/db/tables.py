@@ -479,6 +479,8 @@ class SweepState(SQLModel, table=True):
     last_run_at: datetime = _at(nullable=False)
     runner: str = ""
     counts: dict[str, int] = _json("{}")
+    unfinished_since: datetime | None = _at()
+    """When the oldest pass began that has not ended; None: the last one has."""
 
 
 class PresenceTick(SQLModel, table=True):

@@ -5,11 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import func, or_, tuple_
 from sqlmodel import Session, col, select
 
-from app.db.tables import Lease, Pool, Worker
+from app.db.tables import Lease, Org, Pool, Worker
 from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
 
 MAX_LISTED = 10_000
+MAX_NAMESAKES = 20
 _LIVE = sorted(LIVE)
 
 
@@ -36,12 +37,24 @@ def listed(
     return session.exec(query.order_by(*place).limit(limit)).all()
 
 
-def find(session: Session, id_or_name: str, org_id: str | None) -> Worker | None:
-    """Find a worker by id or name; `org_id` None: of whatever org."""
-    query = select(Worker).where(or_(col(Worker.id) == id_or_name, col(Worker.name) == id_or_name))
+def by_id(session: Session, worker_id: str, org_id: str | None) -> Worker | None:
+    """Find a GPU worker of an org by its id; `org_id` None: of whatever org."""
+    query = select(Worker).where(col(Worker.id) == worker_id, col(Worker.transport) != Transport.CONTROL)
     if org_id is not None:
         query = query.where(col(Worker.org_id) == org_id)
-    return session.exec(query.order_by(col(Worker.id)).limit(1)).first()
+    return session.exec(query).first()
+
+
+def by_name(session: Session, name: str, org_id: str | None) -> Sequence[tuple[Worker, Org]]:
+    """Find the GPU workers of that name, each with its org: one at most in `org_id`; None: of all orgs."""
+    query = (
+        select(Worker, Org)
+        .join(Org, col(Org.id) == col(Worker.org_id))
+        .where(col(Worker.name) == name, col(Worker.transport) != Transport.CONTROL)
+    )
+    if org_id is not None:
+        query = query.where(col(Worker.org_id) == org_id)
+    return session.exec(query.order_by(col(Org.name)).limit(MAX_NAMESAKES)).all()
 
 
 def held_batches(session: Session, worker_ids: Collection[str]) -> Mapping[str, int]:

@@ -92,6 +92,12 @@ LEASES_OVERDUE = _gauge(
 )
 SWEEP_AGE = _gauge(S.DATABASE, "gpuyard_sweep_age_seconds", "Time since the last pass of a sweep began.", "sweep")
 SWEEP_SECONDS = _gauge(S.DATABASE, "gpuyard_sweep_duration_seconds", "How long the last pass of a sweep took.", "sweep")
+SWEEP_UNFINISHED = _gauge(
+    S.DATABASE,
+    "gpuyard_sweep_unfinished_seconds",
+    "Time since a pass of a sweep began that has not ended; 0: all have.",
+    "sweep",
+)
 SWEEP_DEGRADED = _gauge(
     S.DATABASE, "gpuyard_sweep_degraded", "1: an API process ran the last pass, in place of a control worker.", "sweep"
 )

@@ -6,6 +6,7 @@ from sqlmodel import Session
 from app.db import locks
 from app.db.tables import Worker
 from app.domain.errors import Conflict, NotFound
+from app.domain.workers import Transport
 from app.services.context import Caller, Yard
 
 
@@ -32,11 +33,19 @@ def checked(caller: Caller, found: Worker | None, worker_id: str, boot_id: str |
 
 
 def own_worker(caller: Caller, worker: Worker | None, worker_id: str) -> Worker:
-    """Give the worker when the key is its: of its org and, for a single-worker key, of its name (TK-02).
+    """Return the worker when the caller may act for it; the rest of the call names it in the log.
 
-    The rest of the call names it in the log. Raises NotFound for every other one, and for None.
+    A key acts for GPU workers of its org and, when it is a single-worker key, for the one of its name (TK-02). Control
+    workers belong to the operator's org, too, but they call in process and no key acts for them: its holder could end
+    control work unseen. Raises NotFound for every other worker, and for None.
     """
-    if worker is None or worker.org_id != caller.org_id or (caller.single_worker and worker.name != caller.name):
+    may_act = (
+        worker is not None
+        and worker.org_id == caller.org_id
+        and (worker.transport != Transport.CONTROL or caller.in_process)
+        and (worker.name == caller.name or not caller.single_worker)
+    )
+    if worker is None or not may_act:
         raise NotFound(f"no worker {worker_id!r} is registered with this key", code="no_worker")
     structlog.contextvars.bind_contextvars(worker=worker.name, worker_id=worker.id)
     return worker

@@ -48,16 +48,21 @@ class _Candidate:
 
 
 def claim(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
+    """Grant shards of one batch, and put short rows beside them (`grant_shards`, `with_rows`)."""
+    return with_rows(yard, grant_shards(yard, caller, request))
+
+
+def grant_shards(yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
     """Grant shards of one batch. Repeating a request by its `request_id` gives the same leases, those still held.
 
-    Raises NotFound (no such worker of this org) and Conflict `superseded` (another boot took the name).
+    No content is read. Raises NotFound (no such worker of this org) and Conflict `superseded` (another boot took the
+    name).
     """
     try:
-        answered = yard.store.run(lambda session: _claim(session, yard, caller, request))
+        return yard.store.run(lambda session: _claim(session, yard, caller, request))
     except _BatchEnded:
         # No loop: the batch that ended is no candidate of the next claim.
         return ClaimAnswer(no=No.NOTHING, work=True)
-    return with_rows(yard, answered)
 
 
 def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:

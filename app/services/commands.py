@@ -7,10 +7,10 @@ hello makes a command void, because it was meant for the process before.
 from sqlmodel import Session
 
 from app.db import locks
-from app.db import worker_views as views_sql
 from app.db.tables import Worker
 from app.domain.errors import NotFound
 from app.domain.workers import WorkerState
+from app.services import worker_views
 from app.services.context import Caller, Yard
 from app.services.sightings import record
 
@@ -18,7 +18,7 @@ from app.services.sightings import record
 def drain(yard: Yard, caller: Caller, id_or_name: str) -> str:
     """Ask a worker to finish what it has and leave; gives its id. Once is enough, and one that is gone stays so.
 
-    Raises NotFound.
+    Raises as `worker_views.find`.
     """
 
     def work(session: Session) -> str:
@@ -33,7 +33,7 @@ def drain(yard: Yard, caller: Caller, id_or_name: str) -> str:
 
 
 def reset(yard: Yard, caller: Caller, id_or_name: str) -> str:
-    """Ask a worker to end its back-off and call at once; gives its id. Raises NotFound."""
+    """Ask a worker to end its back-off and call at once; gives its id. Raises as `worker_views.find`."""
 
     def work(session: Session) -> str:
         worker = _locked(session, caller, id_or_name)
@@ -46,8 +46,7 @@ def reset(yard: Yard, caller: Caller, id_or_name: str) -> str:
 
 
 def _locked(session: Session, caller: Caller, id_or_name: str) -> Worker:
-    found = views_sql.find(session, id_or_name, None if caller.operator else caller.org_id)
-    worker = locks.worker(session, found.id) if found is not None else None
+    worker = locks.worker(session, worker_views.find(session, caller, id_or_name).id)
     if worker is None:
         raise NotFound(f"no worker {id_or_name!r}", code="worker_not_found", param="id")
     return worker

@@ -156,6 +156,11 @@ class Caller:
     single_worker: bool = False
 
     @property
+    def in_process(self) -> bool:
+        """Whether a part of the service itself calls, without a key."""
+        return self.token_id is None
+
+    @property
     def actor(self) -> str:
         """How events name the caller."""
         return f"token:{self.token_id}" if self.token_id else self.name

@@ -8,8 +8,9 @@ from sqlmodel import Session
 
 from app.db import events
 from app.db.tables import Job, Lease, Worker
-from app.domain.jobs import JobState
-from app.services.moves import move_job
+from app.domain.jobs import JobKind, JobState
+from app.domain.workers import Transport
+from app.services.moves import ForbiddenMove, move_job
 
 
 def grant(
@@ -26,8 +27,11 @@ def grant(
 ) -> list[Lease]:
     """Lease locked jobs of one batch to a worker until `expires_at`; gives the leases in the order of the jobs.
 
-    Counting them on the batch is the caller's, and comes last. Raises ForbiddenMove.
+    Counting them on the batch is the caller's, and comes last. Raises ForbiddenMove, also for control work that would
+    go to a GPU worker and for a shard that would go to a control worker: who may call for a worker may end its leases.
     """
+    if any((job.kind == JobKind.CONTROL) != (worker.transport == Transport.CONTROL) for job in jobs):
+        raise ForbiddenMove(f"a job of this kind is not for a worker with transport {worker.transport}")
     leases = [
         Lease(
             job_id=job.id or 0,

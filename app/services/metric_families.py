@@ -15,7 +15,7 @@ from app.services.context import Yard
 from app.services.control import QUEUE
 from app.services.eligibility import rungs, told_sample
 from app.services.metrics import Figures, Reading
-from app.services.readiness import is_stand_in
+from app.services.readiness import is_stand_in, unfinished_seconds
 from app.services.worker_views import state_seen
 from config.metrics import Family, Labels, family, figure
 
@@ -106,6 +106,7 @@ def _sweeps(figures: Figures) -> Iterator[Family]:
     sweeps = figures.sweeps
     yield family(metrics.SWEEP_AGE, {(s.name,): (figures.now - s.last_run_at).total_seconds() for s in sweeps})
     yield family(metrics.SWEEP_SECONDS, {(s.name,): s.counts.get("milliseconds", 0) / 1000 for s in sweeps})
+    yield family(metrics.SWEEP_UNFINISHED, {(s.name,): unfinished_seconds(s, figures.now) for s in sweeps})
     yield family(metrics.SWEEP_DEGRADED, {(s.name,): float(is_stand_in(s.runner)) for s in sweeps})
 
 

@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
-from app.blobs.store import BlobError, new_key
+from app.blobs.store import BlobError
 from app.db import readiness, schema
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
+from app.db.tables import SweepState
 from app.db.types import unreadable_columns
 from app.services import content_store
 from app.services.context import Yard
@@ -15,20 +17,24 @@ from app.services.context import Yard
 log = logging.getLogger(__name__)
 STAND_IN = "api-"
 """How the names of API processes begin, as runners of sweeps."""
+HANGS_SECONDS = 60.0
+"""A pass that has not ended after so long is reported. The longest, of retention, goes on for about five seconds."""
 
 
 @dataclass(slots=True)
 class Readiness:
     """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run.
 
-    `degraded_sweeps` were run last by an API process, because no control worker did. `unreadable_columns` are those in
-    which this process has met a row that cannot be read. None of them makes anything unready: calls are answered.
+    `degraded_sweeps` were run last by an API process, because no control worker did; `hanging_sweep_seconds` says how
+    long ago a pass began that has not ended. `unreadable_columns` are those in which this process has met a row that
+    cannot be read. None of them makes anything unready: calls are answered.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
     sweep_age_seconds: dict[str, float] = field(default_factory=dict)
     unreadable_columns: list[str] = field(default_factory=list)
     degraded_sweeps: list[str] = field(default_factory=list)
+    hanging_sweep_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -54,7 +60,7 @@ def look(yard: Yard, *, for_anybody: bool) -> Readiness:
         # The API did so at its start. Another process has to ask the database whose contents it looks at.
         found.parts["blobs"] = attempt(lambda: content_store.expect(yard))
     if found.parts.get("blobs", "ok") == "ok":
-        found.parts["blobs"] = attempt(lambda: _write_and_delete(yard))
+        found.parts["blobs"] = attempt(yard.blobs.probe)
     if found.parts["schema"] == "ok":
         # Of another schema the table may not be there, which is no fault of the database.
         found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))
@@ -92,9 +98,11 @@ def _sweep_ages(yard: Yard, found: Readiness) -> None:
             found.sweep_age_seconds[sweep.name] = round((now - sweep.last_run_at).total_seconds(), 3)
             if is_stand_in(sweep.runner):
                 found.degraded_sweeps.append(sweep.name)
+            if (seconds := unfinished_seconds(sweep, now)) > HANGS_SECONDS:
+                found.hanging_sweep_seconds[sweep.name] = round(seconds, 3)
 
 
-def _write_and_delete(yard: Yard) -> None:
-    key = new_key()
-    yard.blobs.put(key, [b"ready?"])
-    yard.blobs.delete(key)
+def unfinished_seconds(sweep: SweepState, now: datetime) -> float:
+    """Return how long ago the oldest pass of a sweep began that has not ended; 0 when there is none."""
+    since = sweep.unfinished_since
+    return max(0.0, (now - since).total_seconds()) if since is not None else 0.0

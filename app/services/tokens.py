@@ -172,7 +172,7 @@ def _org_for(session: Session, caller: Caller, wanted: str | None) -> Org:
         return own
     if not caller.operator:
         raise Forbidden("only the operator's admins make tokens for another org", code="operator_only", param="org")
-    org = orgs.by_name(session, wanted) or orgs.by_id(session, wanted)
+    org = orgs.by_id(session, wanted) or orgs.by_name(session, wanted)
     if org is None:
         raise BadRequest(f"no org {wanted!r}; make it with: gpuyard org create NAME", code="org_not_found", param="org")
     return org

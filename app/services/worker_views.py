@@ -9,7 +9,7 @@ from app.db import worker_views as workers_sql
 from app.db.metrics import WorkerRow
 from app.db.tables import Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
-from app.domain.errors import NotFound
+from app.domain.errors import BadRequest, NotFound
 from app.domain.timing import Timing
 from app.domain.workers import WorkerState
 from app.schemas.listing import Listing, page
@@ -34,20 +34,41 @@ def listed(
     """List the org's workers by pool and name; the operator sees everybody's. Raises BadRequest for a wrong `after`."""
     org_id = _seen_by(caller)
     with yard.store.read() as session:
-        behind = cursors.behind(after, lambda id_: workers_sql.find(session, id_, org_id), "No such worker")
+        behind = cursors.behind(after, lambda id_: workers_sql.by_id(session, id_, org_id), "No such worker")
         found = workers_sql.listed(session, org_id, pool=pool, gone=gone, behind=behind, limit=limit + 1)
         data = _shown(session, yard, found[:limit])
     return page(data, has_more=len(found) > limit)
 
 
 def show(yard: Yard, caller: Caller, id_or_name: str) -> WorkerInfo:
-    """Show a worker. Raises NotFound, Unreadable."""
+    """Show a worker. Raises as `find`, and Unreadable."""
     with yard.store.read() as session:
-        found = workers_sql.find(session, id_or_name, _seen_by(caller))
-        if found is None:
-            raise NotFound(f"no worker {id_or_name!r}", code="worker_not_found", param="id")
+        found = find(session, caller, id_or_name)
         check_whole(found, f"worker {found.name}")
         return _shown(session, yard, [found])[0]
+
+
+def find(session: Session, caller: Caller, id_or_name: str) -> Worker:
+    """Find the worker that a person means: the one with that id, else the caller's own of that name.
+
+    The operator may also name another org's worker, while one org alone has that name. Raises NotFound, BadRequest
+    `ambiguous_name`.
+    """
+    org_id = _seen_by(caller)
+    found = workers_sql.by_id(session, id_or_name, org_id)
+    if found is not None:
+        return found
+    named = workers_sql.by_name(session, id_or_name, caller.org_id) or workers_sql.by_name(session, id_or_name, org_id)
+    if not named:
+        raise NotFound(f"no worker {id_or_name!r}", code="worker_not_found", param="id")
+    if len(named) > 1:
+        which = ", ".join(f"{org.name}/{worker.name} is {worker.id}" for worker, org in named)
+        raise BadRequest(
+            f"workers of several orgs are named {id_or_name!r}; give the id of one: {which}",
+            code="ambiguous_name",
+            param="id",
+        )
+    return named[0][0]
 
 
 def state_seen(worker: Worker | WorkerRow, silence: timedelta, timing: Timing) -> str:

@@ -59,7 +59,7 @@ def register(yard: Yard, caller: Caller, hello: Hello) -> Welcome:
         hello = hello.model_copy(update={"name": caller.name})
     if caller.single_worker and hello.name != caller.name:
         raise Forbidden(f"this key is for the worker {caller.name!r} alone, not {hello.name!r}", code="wrong_name")
-    if hello.transport is Transport.CONTROL and caller.token_id is not None:
+    if hello.transport is Transport.CONTROL and not caller.in_process:
         raise Forbidden("control workers are part of the service and say hello in process", code="control_worker")
     worker, now, before = _taken_in(yard, caller, hello)
     verdicts = _settle_leases(yard, worker, before, hello.held)
@@ -177,6 +177,12 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
     now = yard.store.now(session)
     if worker is None:
         worker = _new(caller, hello, now)
+    elif _changes_sides(worker, hello):
+        raise Conflict(
+            f"{hello.name} is the name of a worker with transport {worker.transport}, and stays it: "
+            "give this one another name (--name)",
+            code="name_taken",
+        )
     elif _held_by_another(session, yard, worker, hello, now):
         raise Conflict(
             f"a worker named {hello.name} is alive on {worker.hostname or 'another machine'}: "
@@ -228,6 +234,11 @@ def _new(caller: Caller, hello: Hello, now: datetime) -> Worker:
         hello_at=now,
         last_seen_at=now,
     )
+
+
+def _changes_sides(worker: Worker, hello: Hello) -> bool:
+    """Whether a control worker would become a GPU worker, or the other way round, and have the leases of its row."""
+    return (worker.transport == Transport.CONTROL) != (hello.transport is Transport.CONTROL)
 
 
 def _held_by_another(session: Session, yard: Yard, worker: Worker, hello: Hello, now: datetime) -> bool:

@@ -5,9 +5,11 @@ Two beats, two control workers and a late tick are harmless: within 0.8 of a per
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 from app.db import sweeps as sweeps_sql
+from app.db.store import DatabaseUnavailable
 from app.services.context import Yard
 from app.sweeps import batch_expiry, heartbeat_sweeper, lease_expiry, requeue, retention
 
@@ -19,6 +21,10 @@ SWEEPS: Mapping[str, Callable[[Yard, int], Counts]] = {
     "batch-expiry": batch_expiry.run_once,
     "retention": retention.run_once,
 }
+READS_CONTENTS = frozenset({"retention"})
+"""Sweeps whose pass hangs when the store of contents does. Each runs in a thread of its own (app.sweeps.sweeper)."""
+ALONE = timedelta(minutes=10)
+"""For so long no other process joins a pass of those that has not ended: it would hang, too, or its runner has died."""
 LIMIT = 500
 JITTER = 0.8
 OVERDUE_PERIODS = 3
@@ -31,14 +37,22 @@ def run_pass(yard: Yard, name: str, period_seconds: float, runner: str) -> Count
     """
     sweep = SWEEPS[name]
     due = timedelta(seconds=JITTER * period_seconds)
+    alone = ALONE if name in READS_CONTENTS else timedelta()
     elected = yard.store.run(
-        lambda session: sweeps_sql.elect(session, name, now=yard.store.now(session), due=due, runner=runner)
+        lambda session: sweeps_sql.elect(
+            session, name, now=yard.store.now(session), due=due, runner=runner, alone_for=alone
+        )
     )
     if not elected:
         return None
     started = time.monotonic()
-    counts = {**sweep(yard, LIMIT), "milliseconds": round((time.monotonic() - started) * 1000)}
-    yard.store.run(lambda session: sweeps_sql.note(session, name, counts))
+    try:
+        counts = {**sweep(yard, LIMIT), "milliseconds": round((time.monotonic() - started) * 1000)}
+    except Exception:
+        with suppress(DatabaseUnavailable):
+            yard.store.run(lambda session: sweeps_sql.note_end(session, name, None))
+        raise
+    yard.store.run(lambda session: sweeps_sql.note_end(session, name, counts))
     return counts
 
 

@@ -7,7 +7,7 @@ from app.services import ended_batches, retention
 from app.services.context import Yard
 
 PASS_SECONDS = 5.0
-"""A pass that finds more goes on for so long; the other sweeps of its thread wait meanwhile, and can."""
+"""A pass that finds more goes on for so long, in a thread of its own (app.sweeps.sweeper)."""
 STEPS: Mapping[str, Callable[[Yard, int], int]] = {
     "segments": ended_batches.forget_segments,
     "jobs": ended_batches.forget_jobs,

@@ -1,6 +1,8 @@
-"""The one thread that runs sweeps, so that neither control work nor a slow pass of another keeps dead leases alive.
+"""The threads that run sweeps, so that neither control work nor a pass that hangs keeps dead leases alive.
 
-Beat's tick is the trigger. When no pass of a sweep ran for three periods, for whatever reason, this loop runs it.
+One thread runs what needs the database alone, and each sweep that reads contents has a thread of its own: no call into
+a file system whose server is away can be ended. Beat's tick is the trigger. When no pass of a sweep ran for three
+periods, for whatever reason, its thread runs it.
 """
 
 import logging
@@ -12,13 +14,34 @@ from contextlib import suppress
 
 from app.db.store import DatabaseUnavailable
 from app.services.context import Yard
-from app.sweeps.election import overdue, run_pass
+from app.sweeps.election import READS_CONTENTS, overdue, run_pass
 
 log = logging.getLogger(__name__)
 
 
+class Sweepers:
+    """All sweepers of a process. `periods` maps each sweep to its period in seconds."""
+
+    def __init__(self, yard: Yard, *, periods: Mapping[str, float], runner: str, stopping: threading.Event) -> None:
+        shares = [periods.keys() - READS_CONTENTS, *({name} for name in periods.keys() & READS_CONTENTS)]
+        self._sweepers = [
+            Sweeper(yard, periods={name: periods[name] for name in share}, runner=runner, stopping=stopping)
+            for share in shares
+            if share
+        ]
+
+    def threads(self) -> list[threading.Thread]:
+        """Make their threads, which nobody has to wait for."""
+        return [threading.Thread(target=each.run, name=f"sweeper-{each.name}", daemon=True) for each in self._sweepers]
+
+    def tick(self, name: str) -> None:
+        """Say that it is time for a sweep, or, with a name that is none, that it is time to stop."""
+        for each in self._sweepers:
+            each.tick(name)
+
+
 class Sweeper:
-    """Runs elected passes. `periods` maps each sweep to its period in seconds."""
+    """Runs elected passes of its sweeps in one thread. `periods` maps each to its period in seconds."""
 
     def __init__(self, yard: Yard, *, periods: Mapping[str, float], runner: str, stopping: threading.Event) -> None:
         self._yard = yard
@@ -26,6 +49,7 @@ class Sweeper:
         self._runner = runner
         self._stopping = stopping
         self._ticks: queue.Queue[str] = queue.Queue(64)
+        self.name = min(self._periods) if len(self._periods) == 1 else "database"
 
     def tick(self, name: str) -> None:
         """Say that it is time for a sweep. A full queue drops the tick: the next one comes."""

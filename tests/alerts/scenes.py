@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 
 import httpx
 import pytest
@@ -23,6 +26,7 @@ from app.services import control, files, presence, webhooks
 from app.services.context import Limits, Yard
 from app.sweeps.election import SWEEPS, run_pass
 from tests.damaged import WAYS, damage
+from tests.fakes.hanging_blobs import HangingBlobs
 from tests.hands import ANSWER, REFUSED, Hands, do_control_work, runtime
 from tests.process_nodes import BrokerContainer
 from tests.scraped import scrape
@@ -114,6 +118,23 @@ def no_sweep_runs(stage: Stage) -> Scene:
 def an_api_process_sweeps(stage: Stage) -> Scene:
     stage.sweep(runner="api-one-1")
     yield 15
+
+
+def a_pass_hangs(stage: Stage) -> Scene:
+    """Its disk does, and nothing else: the other sweeps run."""
+    stage.sweep()
+    yard = stage.served.yard
+    with TemporaryDirectory() as folder:
+        contents = HangingBlobs(Path(folder) / "blobs")
+        contents.go_away()
+        hung = Thread(target=run_pass, args=(replace(yard, blobs=contents), "retention", 0.0, "control@hangs"))
+        hung.start()
+        until(lambda: contents.hanging == 1)
+        yield 5
+        stage.later(1000, "retention")
+        yield 5
+        contents.come_back()
+        hung.join(LONG)
 
 
 def nobody_validates(stage: Stage) -> Scene:
@@ -246,6 +267,7 @@ SCENES: Mapping[Callable[[Stage], Scene], Sequence[str]] = {
     nobody_is_there: ("GpuyardNoWorker", "GpuyardQueueWaits"),
     a_worker_is_lost: ("GpuyardWorkerSilent", "GpuyardLeasesExpire", "GpuyardNoWorker"),
     no_sweep_runs: ("GpuyardLeasesOverdue", "GpuyardSweepStale"),
+    a_pass_hangs: ("GpuyardSweepHangs",),
     an_api_process_sweeps: ("GpuyardSweepsDegraded",),
     a_webhook_is_not_taken: ("GpuyardWebhooksFail",),
     a_webhook_is_given_up: ("GpuyardWebhookGivenUp",),

@@ -86,6 +86,14 @@ def test_parts_of_the_server_are_what_it_says_of_them(api: FakePublicApi) -> Non
     assert found["sweeps"].level == "warn"
 
 
+def test_a_sweep_whose_pass_hangs_is_red_and_says_since_when(api: FakePublicApi) -> None:
+    ready = READY | {"hanging_sweep_seconds": {"retention": 754.2}}
+    found = asked(api, readyz=Says(ready))["sweeps"]
+
+    assert (found.level, found.text) == ("red", "a pass of retention began 754 s ago and has not ended")
+    assert "disk or file server" in (found.do or "")
+
+
 def test_a_proxy_of_the_environment_is_asked_no_more_than_by_other_commands(
     api: FakePublicApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

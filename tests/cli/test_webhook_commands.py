@@ -100,3 +100,9 @@ def test_a_name_of_two_is_asked_about_and_nothing_is_deleted(api: FakePublicApi,
     assert done.code == 1
     assert "whe_1, whe_2" in done.err
     assert not [call for call in api.calls if call.startswith("DELETE")]
+
+
+def test_an_id_means_its_own_endpoint_also_when_it_is_the_name_of_another(api: FakePublicApi, told: Commands) -> None:
+    api.says(f"GET {PATH}", listing(endpoint("whe_2", "whe_1"), endpoint("mine", "whe_2")))
+    api.says(f"DELETE {PATH}/whe_2", Says({"id": "whe_2", "deleted": True}))
+    assert told.run("webhook", "delete", "whe_2").out == "whe_2 is deleted\n"

@@ -82,7 +82,11 @@ start() {
 images() { # one small file system for all of them, and each a line of configuration on top
     use
     is_ours || return 0
-    ! docker image inspect redis:7-alpine postgres:16-alpine python:3.11-slim >/dev/null 2>&1 || return 0
+    PYTHON_IMAGE=$(sed -n 's/^ARG PYTHON=//p' Dockerfile)
+    REDIS_IMAGE=$(sed -n 's/^ *image: \(redis:.*\)/\1/p' docker-compose.yml)
+    POSTGRES_IMAGE=$(sed -n 's/^ *image: \(postgres:.*\)/\1/p' docker-compose.yml)
+    export PYTHON_IMAGE REDIS_IMAGE POSTGRES_IMAGE
+    ! docker image inspect "$REDIS_IMAGE" "$POSTGRES_IMAGE" "$PYTHON_IMAGE" >/dev/null 2>&1 || return 0
     local log=$here/images.log context=$here/stand_ins postgres mirror
     mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources 2>/dev/null | head -n 1)
     rm -rf "$context" && cp -r tests/docker/stand_ins "$context"
@@ -100,7 +104,7 @@ images() { # one small file system for all of them, and each a line of configura
     docker import "$context.tar" gpuyard-stand-ins >>"$log"
     rm "$context.tar"
     docker compose --file "$context/compose.yml" build --quiet >>"$log" 2>&1 || give_up "no stand-ins" "$log"
-    docker tag redis:7-alpine redis:latest
+    docker tag "$REDIS_IMAGE" redis:latest
     say "made $(docker images --format '{{.Repository}}:{{.Tag}} {{.Size}}' | sort | tr '\n' ' ')"
 }
 

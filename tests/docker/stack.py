@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,7 +23,7 @@ CHAT = "/v1/chat/completions"
 MODEL = "smollm2-135m-instruct"
 BUILD_SECONDS = 600
 UP_SECONDS = 300
-BASE = "python:3.11-slim"
+BASE = re.findall(r"^ARG PYTHON=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[0]
 """What the Dockerfile begins with."""
 
 

@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from config.broker_acl import user_of
 from config.settings import WorkerSettings, known_names
-from tests.docker.stack import ROOT, Stack, make_env, plain_environment, run
+from tests.docker.stack import BASE, ROOT, Stack, make_env, plain_environment, run
 
 PROFILES = ("gpu", "ollama", "vllm")
-ALWAYS = {"redis", "postgres", "migrate", "api", "control", "beat", "flower", "worker"}
+ONCE = {"accounts", "migrate"}
+"""What ends well before the others start."""
+ALWAYS = ONCE | {"redis", "postgres", "api", "control", "beat", "flower", "worker"}
+SECRETS = ("_TOKEN", "_KEY", "_PASSWORD")
 BYE_SECONDS = 2
 
 
@@ -48,7 +52,7 @@ def test_the_env_that_is_made_has_a_secret_of_its_own_for_each_that_is_needed(tm
     lines = [line for line in made.read_text().splitlines() if line and not line.startswith("#")]
     values = dict(line.split("=", 1) for line in lines)
     assert values.pop("COMPOSE_PROJECT_NAME") == "gpuyard-test-env"
-    assert len(set(values.values())) == len(values) == 5
+    assert len(set(values.values())) == len(values) == 7
     assert all(re.fullmatch(r"(gk-)?[0-9a-f]{64}", value) for value in values.values()), values
     again = subprocess.run(["sh", tmp_path / "deploy" / "new-env.sh"], capture_output=True, check=False)
     assert again.returncode == 1
@@ -91,7 +95,7 @@ def test_models_are_fetched_once_and_every_runtime_says_when_it_can_be_asked(eve
     }
     images_with_their_own = {"api", "worker", "worker-gpu", "worker-ollama", "worker-vllm"}
     without = {name for name, service in everything.items() if not service.get("healthcheck", {}).get("test")}
-    assert without == images_with_their_own | {"migrate"}
+    assert without == images_with_their_own | ONCE
 
 
 def test_a_worker_has_longer_to_stop_than_its_drain_takes(everything: dict[str, Any]) -> None:
@@ -118,13 +122,60 @@ def test_what_is_ours_has_no_rights_and_writes_into_volumes_alone(everything: di
         assert {volume["type"] for volume in service.get("volumes", ())} <= {"volume"}, name
 
 
-def test_workers_are_given_no_secret_but_their_own_key_and_the_brokers_password(
+def test_workers_are_given_no_secret_but_their_own_key_and_the_password_of_their_pool(
     stack: Stack, everything: dict[str, Any]
 ) -> None:
-    others = [stack.env[name] for name in ("GPUYARD_BOOTSTRAP_TOKEN", "POSTGRES_PASSWORD", "FLOWER_PASSWORD")]
+    secrets = secrets_of(stack)
     for name, service in everything.items():
         if name.startswith(("worker", "beat", "ollama", "vllm")):
-            assert not [secret for secret in others if secret in json.dumps(service)], name
+            own = {"GPUYARD_WORKER_KEY", "REDIS_GPU_PASSWORD"} if name.startswith("worker") else set()
+            own |= {"REDIS_CONTROL_PASSWORD"} if name == "beat" else set()
+            assert {secret for secret, value in secrets.items() if value in json.dumps(service)} == own, name
+
+
+def test_each_side_has_its_own_account_at_the_broker(stack: Stack, everything: dict[str, Any]) -> None:
+    """A worker has that of the pool whose queue it takes; redis-cli in the broker's container is the administrator."""
+    seen = set()
+    for name, service in everything.items():
+        url = (service.get("environment") or {}).get("GPUYARD_BROKER_URL")
+        if url is None:
+            continue
+        seen.add(name)
+        queue = service["command"][service["command"].index("-Q") + 1] if name.startswith("worker") else "control"
+        password = stack.env[f"REDIS_{queue.upper()}_PASSWORD"]
+        assert url == f"redis://{user_of(queue)}:{password}@redis:6379/0", name
+    assert seen == set(everything) - {"accounts", "redis", "postgres", "ollama", "vllm"}
+    holders = {name for name, service in everything.items() if stack.env["REDIS_PASSWORD"] in json.dumps(service)}
+    assert holders == {"accounts", "redis"}
+    assert everything["redis"]["command"][-2:] == ["--aclfile", "/accounts/users.acl"]
+
+
+def test_no_secret_is_an_argument_of_a_process(stack: Stack, everything: dict[str, Any]) -> None:
+    """Everybody on the host may read those, health checks' included."""
+    for name, service in everything.items():
+        arguments = json.dumps([service.get(part) for part in ("command", "entrypoint")])
+        arguments += json.dumps(service.get("healthcheck", {}).get("test"))
+        assert not [secret for secret, value in secrets_of(stack).items() if value in arguments], name
+        assert not re.search(r"requirepass|--pass|\s-a\s|redis://|--broker", arguments), name
+
+
+def test_images_of_others_have_a_full_version(everything: dict[str, Any]) -> None:
+    named = {name: service["image"] for name, service in everything.items() if "build" not in service}
+    assert set(named) == {"redis", "postgres", "ollama", "vllm"}
+    for image in (*named.values(), BASE):
+        assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+(\.\d+)?(-[a-z0-9.]+)*", image), image
+    # PostgreSQL alone has versions of two numbers.
+    assert [image for image in (*named.values(), BASE) if not re.search(r":v?\d+\.\d+\.\d+", image)] == [
+        everything["postgres"]["image"]
+    ]
+    froms = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+    assert set(froms) - stages == {"${PYTHON}"}
+
+
+def secrets_of(stack: Stack) -> dict[str, str]:
+    """The keys and passwords of its .env, by name."""
+    return {name: value for name, value in stack.env.items() if name.endswith(SECRETS)}
 
 
 def test_every_setting_that_is_passed_is_one(everything: dict[str, Any]) -> None:

@@ -8,12 +8,27 @@ import httpx
 import pytest
 
 from tests.docker.stack import Deaths, Stack, make_env
-from tests.docker.test_compose_file import ALWAYS
+from tests.docker.test_compose_file import ALWAYS, ONCE, secrets_of
 from tests.e2e.rows import counts, custom_ids
 from tests.e2e.submitted import Submitted
 from tests.e2e.yard import until
 
 BATCH_SECONDS = 400
+ASK_THE_BROKER = """
+import json, os, redis
+from redis.exceptions import NoPermissionError
+
+def says(*command):
+    try:
+        broker.execute_command(*command)
+    except NoPermissionError:
+        return "refused"
+    return "allowed"
+
+broker = redis.Redis.from_url(os.environ["GPUYARD_BROKER_URL"])
+found = {queue: says("LLEN", queue) for queue in ("gpu", "control", "night")}
+print(json.dumps(found | {"acl": says("ACL", "LIST")}))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +53,9 @@ def assert_each_answered_once(batch: Submitted, rows: int) -> None:
 
 def test_it_comes_up_healthy_without_a_profile(running: Stack) -> None:
     found = running.containers()
-    assert {name for name, part in found.items() if part["State"] == "running"} == ALWAYS - {"migrate"}
-    assert (found["migrate"]["State"], found["migrate"]["ExitCode"]) == ("exited", 0)
-    assert {name for name, part in found.items() if part["Health"] == "healthy"} == ALWAYS - {"migrate"}
+    assert {name for name, part in found.items() if part["State"] == "running"} == ALWAYS - ONCE
+    assert {(found[name]["State"], found[name]["ExitCode"]) for name in ONCE} == {("exited", 0)}
+    assert {name for name, part in found.items() if part["Health"] == "healthy"} == ALWAYS - ONCE
     assert running.http.get("/readyz").json()["ready"] is True
 
 
@@ -57,6 +72,27 @@ def test_its_worker_came_with_the_key_of_the_env_and_a_batch_is_answered(running
     assert "Paris" in first
     names = {worker["name"] for worker in running.http.get("/v1/workers").json()["data"]}
     assert names == {"compose-cpu"}
+
+
+def test_no_secret_is_among_the_arguments_of_its_processes(running: Stack) -> None:
+    """Health checks come and go; what they run is in tests/docker/test_compose_file.py."""
+    processes = running.compose("top")
+    assert "redis-server" in processes
+    assert "flower" in processes
+    assert not [name for name, value in secrets_of(running).items() if value in processes]
+
+
+def test_the_broker_refused_nothing_to_either_side_and_a_worker_has_the_queue_of_its_pool_alone(running: Stack) -> None:
+    def as_admin(*command: str) -> str:
+        return running.compose("exec", "-T", "redis", "redis-cli", *command)
+
+    assert as_admin("acl", "log").split() == []
+    assert set(as_admin("acl", "users").split()) == {"default", "gpuyard-control", "gpuyard-gpu"}
+    asked = running.compose("exec", "-T", "worker", "python", "-c", ASK_THE_BROKER)
+    assert json.loads(asked) == {"gpu": "allowed", "control": "refused", "night": "refused", "acl": "refused"}
+    as_admin("acl", "log", "reset")
+    nobody = running.compose("exec", "-T", "--env", "REDISCLI_AUTH=", "redis", "redis-cli", "llen", "gpu")
+    assert "NOAUTH" in nobody
 
 
 def test_flower_asks_for_a_password_and_changes_nothing(running: Stack) -> None:

@@ -1,13 +1,18 @@
-"""A worker's name: its user's, else that of a single-worker token, else its machine's (TK-02)."""
+"""A worker's name: its user's, else that of a single-worker token, else its machine's (TK-02).
 
+An operator's command by a name: whose worker it is about.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from app.domain.errors import Forbidden, NotFound
-from app.services import leases
-from app.services.context import Yard
-from tests.yards import Machine, batch, machine, validated
+from app.db.tables import Org, Pool, Worker
+from app.domain.errors import BadRequest, Forbidden, NotFound
+from app.services import commands, leases, worker_views
+from app.services.context import Caller, Yard
+from tests.yards import USER, Machine, batch, machine, validated, worker
 
 
 @pytest.fixture
@@ -58,3 +63,76 @@ def test_a_single_worker_token_reads_what_its_worker_holds(yard: Yard, alone: Ma
     assert leases.may_read(yard, alone.caller, input_file)
     alone.release(grant.lease_id)
     assert not leases.may_read(yard, alone.caller, input_file), "nor when it holds nothing of it any more"
+
+
+def of_org(yard: Yard, org: str, name: str) -> str:
+    """A worker of that name in an org; gives its id, which sorts before those of real workers."""
+    with yard.store.begin() as session:
+        now = yard.store.now(session)
+        if session.get(Org, org) is None:
+            session.add(Org(id=org, name=f"{org}-lab", created_at=now))
+            session.add(Pool(name=f"pool-{org.removeprefix('org_')}", org_id=org, created_at=now))
+            session.flush()
+        made = Worker(
+            id=f"wrk_00{org}{name}"[:40],
+            org_id=org,
+            name=name,
+            install_id="i",
+            boot_id="b",
+            pool="gpu",
+            created_at=now,
+            hello_at=now,
+            last_seen_at=now,
+        )
+        session.add(made)
+        return made.id
+
+
+LOOK_UPS: dict[str, Callable[[Yard, Caller, str], str]] = {
+    "show": lambda yard, caller, name: worker_views.show(yard, caller, name).id,
+    "drain": commands.drain,
+    "reset": commands.reset,
+}
+each_look_up = pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
+
+
+@each_look_up
+def test_a_name_means_the_operators_own_worker_before_anybody_elses(
+    yard: Yard, look_up: Callable[[Yard, Caller, str], str]
+) -> None:
+    theirs = of_org(yard, "org_2", "rack-1"), of_org(yard, "org_3", "rack-1")
+    own = machine(yard, "rack-1")
+    assert look_up(yard, USER, "rack-1") == own.id
+    assert {worker(yard, each).command_at for each in theirs} == {None}
+    assert look_up(yard, USER, theirs[0]) == theirs[0], "an id means its worker, whoever has the name"
+
+
+@each_look_up
+def test_a_name_that_several_other_orgs_have_is_refused_with_the_ids(
+    yard: Yard, look_up: Callable[[Yard, Caller, str], str]
+) -> None:
+    first = of_org(yard, "org_2", "rack-1")
+    assert look_up(yard, USER, "rack-1") == first, "it is the only one of that name"
+    second = of_org(yard, "org_3", "rack-1")
+    before = worker(yard, first), worker(yard, second)
+    with pytest.raises(BadRequest) as refused:
+        look_up(yard, USER, "rack-1")
+    assert refused.value.code == "ambiguous_name"
+    assert f"org_2-lab/rack-1 is {first}, org_3-lab/rack-1 is {second}" in refused.value.message
+    assert (worker(yard, first), worker(yard, second)) == before
+    assert look_up(yard, USER, second) == second
+
+
+@each_look_up
+def test_nobody_draws_a_command_by_naming_a_worker_like_anothers_id(
+    yard: Yard, look_up: Callable[[Yard, Caller, str], str]
+) -> None:
+    own = machine(yard, "rack-1")
+    thief = of_org(yard, "org_2", own.id)
+    assert look_up(yard, USER, own.id) == own.id
+    assert worker(yard, thief).command_at is None
+    stranger = Caller("org_2", "tok", "admin", frozenset({"admin"}))
+    assert look_up(yard, stranger, own.id) == thief, "in its own org that is a name like any other"
+    assert worker(yard, own.id).name == "rack-1"
+    with pytest.raises(NotFound):
+        look_up(yard, stranger, "rack-1")
