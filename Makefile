@@ -100,10 +100,10 @@ docker-stop: ## end the Docker engine that docker-engine started
 	tests/docker/engine.sh stop
 
 test-tenants: $(VENV)/.dev ## an org that tries every bound for a minute, beside an honest one; on SQLite, then PostgreSQL (six minutes)
-	GPUYARD_TEST_ATTACK_SECONDS=60 $(BIN)/python -m pytest -m "tenants and (long or not long)" tests/tenants $(FIGURES)
+	GPUYARD_TEST_ATTACK_SECONDS=60 GPUYARD_TEST_ATTACKS="$(ONLY)" $(BIN)/python -m pytest -m "tenants and (long or not long)" tests/tenants $(FIGURES)
 
 test-tenants-quick: $(VENV)/.dev ## the same for 20 seconds on SQLite, as CI runs it
-	$(BIN)/python -m pytest -m tenants tests/tenants $(FIGURES)
+	GPUYARD_TEST_ATTACKS="$(ONLY)" $(BIN)/python -m pytest -m tenants tests/tenants $(FIGURES)
 
 test-tls: $(VENV)/.dev ## TLS on both legs, what a broker account can do, and a real nginx in front (Debian: nginx-light, redis-server)
 	$(BIN)/python -m pytest -m "proxy or long or not long" tests/broker/test_broker_acl.py tests/cli/test_broker_accounts.py \

@@ -3,8 +3,8 @@
 It prints what was answered.
 It runs as a process of its own, at the lowest priority, so that it takes processor time only when nobody else wants it;
 a real attacker takes none of this machine's. It is bounded in time (`seconds` of the plan, and one more call each), in
-rate (`ATTACKS`: the pause after each round), in count (500 connections of a kind at most) and in place: everything it
-calls, and the silent webhook host, is on the loopback.
+rate (`ATTACKS`: the pause after each round; 50 connections of a kind a second), in count (500 connections of a kind)
+and in place: everything it calls, and the silent webhook host, is on the loopback.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ STREAMS, STALLED, SLOW_UPLOADS = 500, 300, 100
 QUOTA_TRIES = 60
 HUGE = 10**400
 PIECE_BYTES, PIECE_SECONDS = 256 * 1024, 0.005
-BEGUN_SECONDS = 10.0
+BEGUN_SECONDS, OPEN_SECONDS = 5.0, 0.02
 ONCE = 1e9
 """The pause of what is done once and then held."""
 
@@ -121,6 +121,7 @@ async def _held(org: Attack, opened: Iterable[Awaitable[Connection]]) -> AsyncIt
         connection = await one
         org.hold(connection)
         readers.append(asyncio.ensure_future(begun(connection[0])))
+        await asyncio.sleep(OPEN_SECONDS)
     done, waiting = await asyncio.wait(readers, timeout=BEGUN_SECONDS)
     for found in done:
         yield str(found.result() or "closed")
@@ -282,7 +283,7 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     attack = Attack(Plan(**json.load(sys.stdin)))
-    asyncio.run(attack.run(ATTACKS))
+    asyncio.run(attack.run({name: ATTACKS[name] for name in attack.plan.attacks}))
     print(json.dumps(attack.seen))  # noqa: T201 - the process that started this one reads it
 
 

@@ -13,12 +13,13 @@ from tests.tenants.wire import Answer, Connection, Wire
 
 MIB = 1024 * 1024
 MODELS = 6_000
+"""That a batch names; a worker of the org serves most of them."""
 POOL = "hostile-gpu"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where to call, with which keys, and whom to name."""
+    """Where to call, with which keys, whom to name, and which of the attacks to make."""
 
     url: str
     seconds: float
@@ -26,6 +27,7 @@ class Plan:
     worker: str
     honest_worker: str
     honest_name: str
+    attacks: list[str]
 
 
 class Attack:
@@ -65,7 +67,7 @@ class Attack:
         runtimes = [
             {"name": f"r{first}", "kind": "vllm", "alive": True, "endpoints": ["/v1/chat/completions"]}
             | {"models": models[first : first + 2000]}
-            for first in range(0, MODELS, 2000)
+            for first in (0, 2000)
         ]
         self.hello = {"name": "hostile-1", "install_id": "i", "boot_id": "b", "pool": POOL, "transport": "http"}
         self.hello |= {"phase": "ready", "slots": 8, "runtimes": runtimes}
