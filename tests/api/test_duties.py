@@ -71,5 +71,5 @@ def test_keys_that_were_used_while_the_database_is_away_are_a_line_and_no_trace(
     app.state.used_tokens = {"tok_1"}
     asyncio.run(main._note_used_tokens_now(app))
     (said,) = caplog.records
-    assert "last use was not stored: the database does not answer" in said.getMessage()
+    assert "last use was not stored: the database file cannot be used" in said.getMessage()
     assert said.exc_info is None

@@ -93,5 +93,5 @@ def test_a_database_that_is_away_is_a_line_a_look_and_no_trace(
             thread.join(10)
     assert {record.exc_info for record in caplog.records} == {None}
     said = " ".join(record.getMessage() for record in caplog.records)
-    assert "control work cannot be claimed: the database does not answer" in said
+    assert "control work cannot be claimed: the database file cannot be used" in said
     assert "a pass of requeue failed" in said

@@ -141,7 +141,7 @@ def test_what_a_dead_child_leaves_in_its_group_goes_with_it(
     child: Callable[..., Child], until: Until, lives: Callable[[int], bool]
 ) -> None:
     part = child(WITH_A_CHILD)
-    until(part.last_lines)
+    until(part.reason)
     grandchild = int(part.reason())
     assert part.pid is not None
     os.kill(part.pid, signal.SIGKILL)
