@@ -138,14 +138,17 @@ def test_refused_hand_ins_leave_nothing_behind(yard: Yard) -> None:
     Controller(yard).works()
     one = machine(yard)
     (grant,) = one.claim().grants
-    one.release(grant.lease_id)
-    before = keys(yard)
     one.hand_in(batch_id, {grant.lease_id: [0]})
-    (stale,) = keys(yard) - before
+    before = keys(yard)
+    assert one.hand_in(batch_id, {grant.lease_id: [0]}).parts == {grant.lease_id: "conflict"}
+    (refused,) = keys(yard) - before
+    one.release(grant.lease_id)
+    assert one.hand_in(batch_id, {grant.lease_id: [1]}).parts == {grant.lease_id: "stale"}
+    assert keys(yard) - before == {refused}  # nothing of a stale one is written
     later(yard, DAY + 1, listening=False)
     collect(yard)
-    assert stale not in keys(yard)
-    assert not yard.blobs.exists(stale)
+    assert refused not in keys(yard)
+    assert not yard.blobs.exists(refused)
 
 
 def test_old_events_are_forgotten_and_young_ones_are_not(yard: Yard) -> None:
