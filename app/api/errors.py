@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.blobs.store import BlobMissing, BlobUnavailable
+from app.blobs.store import BlobFull, BlobMissing, BlobUnavailable
 from app.db.store import DatabaseUnavailable
 from app.domain.errors import BadRequest, Conflict, Refusal, TryLater
 
@@ -112,6 +112,9 @@ def _below_v1(request: Request) -> str:
 
 async def _away(request: Request, error: Exception) -> Response:
     _log.warning("%s %s: %s", request.method, request.url.path, error)
+    if isinstance(error, BlobFull):
+        message = "the server's disk for contents is full and nothing was stored; an operator has to make room"
+        return of_refusal(TryLater(message, code="storage_full"))
     part = "database" if isinstance(error, DatabaseUnavailable) else "store of contents"
     message = f"the {part} is away for the moment; nothing was changed"
     return of_refusal(TryLater(message, code="unavailable"))

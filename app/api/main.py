@@ -31,9 +31,11 @@ from app.api import (
 from app.api.beats import Beats
 from app.api.duties import Duties
 from app.api.heads import Heads
+from app.api.health import ReadinessLooks
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.api.streams import Streams
+from app.api.threads import CONNECTIONS, USERS
 from app.api.timing import Timed
 from app.db import schema
 from app.db.store import DatabaseUnavailable
@@ -43,8 +45,10 @@ from app.services import beginnings
 from app.services import tokens as tokens_service
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
+from app.services.in_flight import InFlight
 from app.services.opening import open_yard, periods
 from app.services.readiness import STAND_IN
+from app.services.webhook_samples import IN_ALL, PER_ORG
 from config.pools import PoolSettings
 from config.settings import ServerSettings, load
 
@@ -62,6 +66,7 @@ ROUTERS = (
     tokens.router,
     webhooks.router,
     workers.router,
+    workers.heartbeats,
     polls.router,
     workers.hand_ins,
 )
@@ -81,7 +86,8 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yard = open_yard(found)
+        USERS.share_with_starlette()
+        yard = open_yard(found, connections=CONNECTIONS)
         ringer = Ringer(publisher(found.broker_url.get_secret_value())) if found.broker_url is not None else None
         try:
             await run_in_threadpool(begin, yard, found)
@@ -89,7 +95,9 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             app.state.listeners = listeners = Listeners(yard.bells)
             app.state.yard = yard = replace(yard, bells=listeners)
             app.state.beats = Beats(yard)
+            app.state.readiness = ReadinessLooks()
             app.state.used_tokens = set()
+            app.state.webhook_tests = InFlight("webhook tests", per_org=PER_ORG, in_all=IN_ALL)
             metrics.show(yard)
             duties = Duties(
                 yard,

@@ -3,10 +3,10 @@
 import asyncio
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 
 from app.api.guarding import TheCaller, TheYard, WorkerRoute
 from app.api.listeners import Listeners
+from app.api.threads import WORKERS
 from app.domain.polls import Told
 from app.schemas.polls import MAX_WAIT_SECONDS, Poll, PollAnswer
 from app.services import polls
@@ -21,11 +21,11 @@ async def poll(yard: TheYard, caller: TheCaller, request: Request, asked: Poll) 
     clock = asyncio.get_running_loop().time
     until = clock() + min(asked.wait_seconds, MAX_WAIT_SECONDS)
     told = Told.read(asked.cursor)
-    pool = await run_in_threadpool(polls.note, yard, caller, asked)
+    pool = await WORKERS.run(polls.note, yard, caller, asked)
     # It listens before it looks the first time: what comes between is not missed.
     with listeners.listening(asked.worker_id, pool, told, wants_work=asked.free > 0) as listener:
         while True:
-            found = await run_in_threadpool(polls.look, yard, caller, asked, told)
+            found = await WORKERS.run(polls.look, yard, caller, asked, told)
             if found is not None:
                 return found
             left = until - clock()

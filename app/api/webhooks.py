@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
 
 from app.api.guarding import GuardedRoute, TheCaller, TheYard
 from app.domain.webhooks import EVENT_TYPES
@@ -20,7 +21,8 @@ from app.schemas.webhooks import (
     WebhookTest,
     WebhookTestResult,
 )
-from app.services import delivery_views, webhooks
+from app.services import delivery_views, webhook_samples, webhooks
+from app.services.in_flight import InFlight
 
 router = APIRouter(route_class=GuardedRoute, tags=["webhooks"])
 
@@ -75,9 +77,14 @@ def rotate_secret(
 
 
 @router.post("/v1/webhook_endpoints/{endpoint_id}/test")
-def send_sample(yard: TheYard, caller: TheCaller, endpoint_id: str, wanted: WebhookTest) -> WebhookTestResult:
-    """Send a sample event now, and give the status that it was answered with."""
-    return webhooks.send_sample(yard, caller, endpoint_id, wanted)
+async def send_sample(
+    yard: TheYard, caller: TheCaller, request: Request, endpoint_id: str, wanted: WebhookTest
+) -> WebhookTestResult:
+    """Send a sample event now, and return the status that it was answered with."""
+    tests: InFlight = request.app.state.webhook_tests
+    with tests.one(caller.org_id):
+        sample = await run_in_threadpool(webhook_samples.signed_sample, yard, caller, endpoint_id, wanted)
+        return await webhook_samples.send(yard, caller, endpoint_id, wanted, sample)
 
 
 @router.get("/v1/webhook_endpoints/{endpoint_id}/deliveries")

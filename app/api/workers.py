@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 
 from app.api.beats import Beats
 from app.api.errors import refusal_of
-from app.api.guarding import StreamedRoute, TheCaller, TheYard, WorkerRoute
+from app.api.guarding import HandInRoute, HeartbeatRoute, TheCaller, TheYard, WorkerRoute
+from app.api.threads import WORKERS
 from app.domain.errors import BadRequest, TooLarge
 from app.schemas.claims import (
     ClaimAnswer,
@@ -27,7 +27,8 @@ from app.services.heartbeats import Beat
 
 MAX_HAND_IN_BYTES = 256 * 1024 * 1024
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
-hand_ins = APIRouter(route_class=StreamedRoute, tags=["worker protocol"])
+heartbeats = APIRouter(route_class=HeartbeatRoute, tags=["worker protocol"])
+hand_ins = APIRouter(route_class=HandInRoute, tags=["worker protocol"])
 
 _HAND_IN = {
     "requestBody": {
@@ -45,7 +46,7 @@ def register(yard: TheYard, caller: TheCaller, hello: Hello) -> Welcome:
     return workers.register(yard, caller, hello)
 
 
-@router.post("/workers/{worker_id}/heartbeat")
+@heartbeats.post("/workers/{worker_id}/heartbeat")
 async def heartbeat(caller: TheCaller, request: Request, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
     """Renew leases."""
     beats: Beats = request.app.state.beats
@@ -99,7 +100,7 @@ def pull_progress(yard: TheYard, caller: TheCaller, report: ModelProgress) -> No
 async def hand_in(yard: TheYard, caller: TheCaller, request: Request, boot_id: BootId = None) -> HandInAnswer:
     """Take finished rows."""
     header, body = await _read_hand_in(request)
-    return await run_in_threadpool(handins.hand_in, yard, caller, header, body, boot_id=boot_id)
+    return await WORKERS.run(handins.hand_in, yard, caller, header, body, boot_id=boot_id)
 
 
 async def _read_hand_in(request: Request) -> tuple[HandInHeader, bytes]:

@@ -1,5 +1,6 @@
 """Blobs as files of a local or shared directory: `<root>/ab/cd/<key>`, unfinished ones in `<root>/unfinished`."""
 
+import errno
 import hashlib
 import io
 import os
@@ -14,9 +15,10 @@ from typing import BinaryIO, Self, cast
 
 from app import durable
 from app.blobs.sections import Section
-from app.blobs.store import BlobMissing, BlobUnavailable, Stored, checked_key
+from app.blobs.store import BlobFull, BlobMissing, BlobUnavailable, Stored, checked_key
 
 _READ_BYTES = 1024 * 1024
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LocalBlobs:
@@ -164,4 +166,5 @@ def _os_errors(key: str, *, writing: bool = False) -> Iterator[None]:
             raise BlobUnavailable(f"blob {key}: its unfinished file is gone") from error
         raise BlobMissing(f"there is no blob {key}") from error
     except OSError as error:
-        raise BlobUnavailable(f"blob {key}: {error.strerror or error}") from error
+        kind = BlobFull if error.errno in _NO_ROOM else BlobUnavailable
+        raise kind(f"blob {key}: {error.strerror or error}") from error

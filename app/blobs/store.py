@@ -3,7 +3,8 @@
 BlobError
 ├── BlobMissing      no such blob: the caller's record is wrong, trying again does not help
 ├── BlobDamaged      the bytes are not those that were written: they must not be used
-└── BlobUnavailable  disk full, disk gone, no permission: try later
+└── BlobUnavailable  disk gone, no permission: try later
+    └── BlobFull     no room: nothing can be written, all else works
 """
 
 import re
@@ -30,6 +31,10 @@ class BlobDamaged(BlobError):
 
 class BlobUnavailable(BlobError):
     """The store cannot do it now: full, unreachable, not permitted."""
+
+
+class BlobFull(BlobUnavailable):
+    """There is no room for what was to be written. What is there can be read."""
 
 
 @dataclass(frozen=True, slots=True)

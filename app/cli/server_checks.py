@@ -35,6 +35,10 @@ PARTS = {
     "schema": "gpuyard migrate",
     "blobs": "make GPUYARD_DATA_DIR writable for the server, with room on its disk",
 }
+HELD_BACK = "events"
+DEGRADED = {
+    HELD_BACK: "COMMIT or ROLLBACK it where it was begun, or as the database's admin: SELECT pg_terminate_backend(PID)"
+}
 
 
 def check_server(address: Address) -> Iterator[Finding]:
@@ -62,7 +66,7 @@ def check_server(address: Address) -> Iterator[Finding]:
             yield Finding("server", "red", f"{address.url} answers, and is no gpuyard (HTTP {answer.status_code})", do)
             return
         yield Finding("server", "ok", f"{address.url} answers in {took * 1000:.0f} ms")
-        yield from _parts(ready["parts"])
+        yield from _parts(ready["parts"], _details(ready.get("degraded") or {}))
         yield _sweeps(ready.get("sweep_age_seconds") or {})
         yield from _key_and_workers(client, address)
         yield clock(answer.headers.get("date"), sent + took / 2)
@@ -70,12 +74,26 @@ def check_server(address: Address) -> Iterator[Finding]:
 
 def check_own_server_part() -> Iterator[Finding]:
     """Look at database, schema and blobs of an installation on this machine, when there is one."""
-    settings, origins = load_with_origins(ServerSettings)
-    here = (settings.data_dir / "gpuyard.db").exists() or origins["database_url"] != "default"
-    if not here or any(find_spec(module) is None for module in ("fastapi", "sqlmodel", "alembic")):
-        why = "this machine has no database of its own" if not here else "this machine has no server part"
+    why = _no_own_part()
+    if why is not None:
         yield from (Finding(part, "warn", f"not looked at: the server does not answer, and {why}") for part in PARTS)
         return
+    found = _own_part()
+    if found is None:
+        yield Finding("database", "red", "this machine's server part cannot be asked", "gpuyard migrate says why")
+    else:
+        yield from _parts(found["parts"], found.get("degraded") or {})
+
+
+def _no_own_part() -> str | None:
+    settings, origins = load_with_origins(ServerSettings)
+    if not (settings.data_dir / "gpuyard.db").exists() and origins["database_url"] == "default":
+        return "this machine has no database of its own"
+    lacks = any(find_spec(module) is None for module in ("fastapi", "sqlmodel", "alembic"))
+    return "this machine has no server part" if lacks else None
+
+
+def _own_part() -> dict[str, Any] | None:
     root = str(Path(app.__file__).parents[1])
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     try:
@@ -86,17 +104,28 @@ def check_own_server_part() -> Iterator[Finding]:
             timeout=LOCAL_SECONDS,
             check=False,
         )
-        yield from _parts(json.loads(done.stdout)["parts"])
-    except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
-        yield Finding("database", "red", "this machine's server part cannot be asked", "gpuyard migrate says why")
+        found = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("parts"), dict) else None
 
 
-def _parts(parts: Mapping[str, str]) -> Iterator[Finding]:
+def _details(degraded: Mapping[str, str]) -> Mapping[str, str]:
+    """Name who holds events back, which the server tells nobody who shows no key: the database's own machine may."""
+    if HELD_BACK not in degraded or _no_own_part() is not None:
+        return degraded
+    return {**degraded, **((_own_part() or {}).get("degraded") or {})}
+
+
+def _parts(parts: Mapping[str, str], degraded: Mapping[str, str]) -> Iterator[Finding]:
     for part, state in parts.items():
         if state == "ok":
             yield Finding(part, "ok", "can be used")
-        else:
-            yield Finding(part, "red", clean(state), PARTS.get(part, "look at the server's log"))
+            continue
+        text = f"{state}: {degraded[part]}" if part in degraded else state
+        yield Finding(part, "red", clean(text), PARTS.get(part, "look at the server's log"))
+    for part in sorted(degraded.keys() - parts.keys()):
+        yield Finding(part, "red", clean(degraded[part]), DEGRADED.get(part, "look at the server's log"))
 
 
 def _sweeps(ages: Mapping[str, float]) -> Finding:

@@ -8,6 +8,7 @@ Refusal
 ├── Conflict           its state does not allow it     409, never retried by itself
 ├── TooLarge           send less                       413
 └── TryLater           nothing is wrong, wait          503
+    └── TooManyInFlight   wait for your own calls      429
 """
 
 
@@ -65,3 +66,10 @@ class TryLater(Refusal):
 
     status = 503
     kind = "service_unavailable_error"
+
+
+class TooManyInFlight(TryLater):
+    """As many calls of this kind as may run at a time are running."""
+
+    status = 429
+    kind = "rate_limit_error"

@@ -9,10 +9,13 @@ from config.beat import SWEEPS
 from config.settings import ServerSettings
 
 
-def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
-    """Open database and blobs as the settings say; the caller closes `yard.store`. Nothing is read or written yet."""
+def open_yard(settings: ServerSettings, *, bells: Bells | None = None, connections: int = 20) -> Yard:
+    """Open database and blobs as the settings say; the caller closes `yard.store`. Nothing is read or written yet.
+
+    `connections`: at most so many to the database.
+    """
     return Yard(
-        store=Store(settings.database_url.get_secret_value()),
+        store=Store(settings.database_url.get_secret_value(), pool_size=connections),
         blobs=LocalBlobs(settings.data_dir / "blobs"),
         timing=Timing(
             renew_seconds=settings.renew_seconds,

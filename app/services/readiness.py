@@ -4,13 +4,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.blobs.store import BlobError, new_key
-from app.db import readiness, schema
+from app.blobs.store import BlobError, BlobFull, new_key
+from app.db import open_transactions, readiness, schema
+from app.db.open_transactions import OpenTransaction
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
 from app.services.context import Yard
 
 log = logging.getLogger(__name__)
+PARTS = ("database", "schema", "blobs")
 STAND_IN = "api-"
 """How the names of API processes begin, as runners of sweeps."""
 
@@ -19,18 +21,19 @@ STAND_IN = "api-"
 class Readiness:
     """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run.
 
-    `degraded_sweeps` were run last by an API process, because no control worker did. Neither makes anything unready:
-    calls are answered all the same.
+    `degraded` maps what works in part to what does not; `degraded_sweeps` were run last by an API process, because no
+    control worker did. None of these makes anything unready: calls are answered all the same.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
+    degraded: dict[str, str] = field(default_factory=dict)
     sweep_age_seconds: dict[str, float] = field(default_factory=dict)
     degraded_sweeps: list[str] = field(default_factory=list)
 
     @property
     def ready(self) -> bool:
         """Tell whether every part works."""
-        return all(state == "ok" for state in self.parts.values())
+        return all(state == "ok" or part in self.degraded for part, state in self.parts.items())
 
 
 def is_stand_in(runner: str) -> bool:
@@ -38,19 +41,20 @@ def is_stand_in(runner: str) -> bool:
     return runner.startswith(STAND_IN)
 
 
-def look(yard: Yard, *, for_anybody: bool) -> Readiness:
-    """Ask the database, its schema and the store of contents.
+def look(yard: Yard, *, for_anybody: bool, into: Readiness | None = None) -> Readiness:
+    """Ask the database, its schema and the store of contents, and note each answer `into` what is returned.
 
     `for_anybody`: who asks has shown no key, so a driver's own words, which name hosts and users, go to the log alone.
     """
-    found = Readiness()
+    found = into if into is not None else Readiness()
     attempt = _try_in_private if for_anybody else _try
     found.parts["database"] = attempt(lambda: _connect(yard))
     found.parts["schema"] = attempt(lambda: schema.check(yard.store))
-    found.parts["blobs"] = attempt(lambda: _write_and_delete(yard))
+    found.parts["blobs"] = attempt(lambda: _write_and_delete(yard, found))
     if found.parts["schema"] == "ok":
-        # Of another schema the table may not be there, which is no fault of the database.
+        # Of another schema the tables may not be there, which is no fault of the database.
         found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))
+        found.parts["database"] = attempt(lambda: _held_back(yard, found, for_anybody=for_anybody))
     return found
 
 
@@ -68,6 +72,8 @@ def _try_in_private(part: Callable[[], None]) -> str:
 def _try(part: Callable[[], None]) -> str:
     try:
         part()
+    except BlobFull:
+        return "the disk for contents is full"
     except (DatabaseUnavailable, SchemaMismatch, BlobError) as error:
         return str(error)
     return "ok"
@@ -87,7 +93,33 @@ def _sweep_ages(yard: Yard, found: Readiness) -> None:
                 found.degraded_sweeps.append(sweep.name)
 
 
-def _write_and_delete(yard: Yard) -> None:
+def _held_back(yard: Yard, found: Readiness, *, for_anybody: bool) -> None:
+    with yard.store.read() as session:
+        blocking = open_transactions.longest(session)
+    if blocking is None:
+        return
+    age = f"{blocking.age_seconds:.0f} s"
+    if for_anybody:
+        who = "a transaction" if blocking.pid is None else f"a transaction of the database process {blocking.pid}"
+    else:
+        who = _named(blocking)
+    found.degraded["events"] = (
+        f"{who} has been open for {age}: streams of events, and whoever follows results, get nothing that came since"
+    )
+
+
+def _named(blocking: OpenTransaction) -> str:
+    of = f"user {blocking.user or '?'}, database {blocking.database or '?'}, {blocking.state or 'state not shown'}"
+    if blocking.pid is None:
+        return f"the prepared transaction {blocking.application!r} ({of})"
+    return f"a transaction of pid {blocking.pid} ({blocking.application or 'no application name'}, {of})"
+
+
+def _write_and_delete(yard: Yard, found: Readiness) -> None:
     key = new_key()
-    yard.blobs.put(key, [b"ready?"])
+    try:
+        yard.blobs.put(key, [b"ready?"])
+    except BlobFull:
+        found.degraded["blobs"] = "uploads fail; reads and running batches go on"
+        raise
     yard.blobs.delete(key)
