@@ -22,8 +22,8 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than any client of ours keeps an idle connection: a call into a closing one is a call lost."""
 STOP_SECONDS = 10
 TURN_SECONDS = 0.0005
-"""A thread that computes lets another one run after so long. A heartbeat takes some thirty turns, one for each step into
-the database and back, and with Python's own 5 ms waited seconds beside a dozen threads that write long lists."""
+"""A thread that computes lets another one run after so long. A heartbeat takes some thirty turns, one for each step to
+the database and back; with Python's own 5 ms it waited seconds while a dozen threads wrote long lists."""
 
 
 def prepare(settings: ServerSettings, *, init: bool) -> None:

@@ -27,6 +27,7 @@ from tests.served import ADMIN_KEY, rows
 BEATS = 30
 SLOW_SECONDS = 2.0
 """On a machine that is busy with other tests. Where threads or connections are shared, it is many times that."""
+HUNG_SECONDS = 10.0
 START_SECONDS = 60.0
 WARM = 5
 """Heartbeats that are not counted: a few hundred new connections at one moment are no state that lasts."""
@@ -99,6 +100,8 @@ def p95(plane: ControlPlane, worker_id: str) -> float:
         began = time.monotonic()
         plane.heartbeat(worker_id, beat, timeout_seconds=60)
         taken.append(time.monotonic() - began)
+        if taken[-1] > HUNG_SECONDS:
+            return taken[-1]
     return statistics.quantiles(taken[WARM:], n=20)[-1]
 
 
@@ -139,12 +142,8 @@ def test_heartbeats_go_on_whatever_users_do(databases: Databases, tmp_path: Path
             with Burst(api.url, sent, callers, rest) as burst:
                 until(lambda burst=burst, callers=callers: burst.begun >= callers, seconds=START_SECONDS)
                 found[name] = p95(plane, worker_id)
-            print(
-                name, round(alone, 3), round(found[name], 3), burst.begun, burst.statuses, time.monotonic(), flush=True
-            )
             answers[name] = set(burst.statuses)
         plane.close()
-    print({name: round(seconds, 3) for name, seconds in {"alone": alone, **found}.items()}, answers)
     bound = max(3 * alone, SLOW_SECONDS)
     assert {name: seconds for name, seconds in found.items() if seconds > bound} == {}, f"alone {alone:.3f}"
     assert answers["webhook tests"] <= {400, 429}
