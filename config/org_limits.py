@@ -37,3 +37,6 @@ class OrgLimitSettings(Common):
         description="Bytes of results that workers of an org may be sending to one API process; a single larger call "
         f"is taken alone. {_UNDER_WAY}",
     )
+    org_webhook_tests: PositiveInt = Field(
+        _DEFAULT.webhook_tests, description=f"Webhook tests of an org under way at one API process. {_UNDER_WAY}"
+    )

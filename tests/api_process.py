@@ -33,13 +33,17 @@ class ApiProcess:
 
 
 @contextmanager
-def api_process(database_url: str, folder: Path) -> Iterator[ApiProcess]:
-    """Serve a database whose schema is there until the end of the block; it then ends with code 0."""
+def api_process(database_url: str, folder: Path, **settings: str) -> Iterator[ApiProcess]:
+    """Serve a database whose schema is there until the end of the block; it then ends with code 0.
+
+    `settings` are variables of its environment.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")} | {
         "GPUYARD_DATABASE_URL": database_url,
         "GPUYARD_DATA_DIR": str(folder / "data"),
         "GPUYARD_BOOTSTRAP_TOKEN": ADMIN_KEY,
         "PYTHONPATH": str(ROOT),
+        **settings,
     }
     log = folder / "api.log"
     with log.open("wb") as out:

@@ -9,8 +9,7 @@ from asyncio import Future
 from collections import deque
 from contextvars import Context
 
-from starlette.concurrency import run_in_threadpool
-
+from app.api.threads import HEARTBEATS
 from app.domain.errors import Refusal
 from app.schemas.workers import HeartbeatAnswer
 from app.services import heartbeats
@@ -44,7 +43,7 @@ class Beats:
             while self._waiting:
                 group = self._group()
                 try:
-                    answers = await run_in_threadpool(heartbeats.heartbeats, self._yard, [beat for beat, _ in group])
+                    answers = await HEARTBEATS.run(heartbeats.heartbeats, self._yard, [beat for beat, _ in group])
                 except Exception as error:  # noqa: BLE001 - it belongs to those who asked
                     await self._one_by_one(group, error)
                 else:
@@ -71,7 +70,7 @@ class Beats:
         for beat, answer in group:
             try:
                 if len(group) > 1:
-                    _hand_out([(beat, answer)], await run_in_threadpool(heartbeats.heartbeats, self._yard, [beat]))
+                    _hand_out([(beat, answer)], await HEARTBEATS.run(heartbeats.heartbeats, self._yard, [beat]))
                     continue
             except Exception as its_own:  # noqa: BLE001 - the same
                 error = its_own

@@ -1,15 +1,18 @@
 """The door of every route: the key is looked at before a byte of the body is read."""
 
 from collections.abc import Callable, Coroutine
+from functools import wraps
+from inspect import iscoroutinefunction
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
+from pydantic import TypeAdapter
 from starlette.types import Message
 
 from app.api.access import scopes_of
 from app.api.in_flight import InFlight
+from app.api.threads import HEARTBEATS, USERS, WORKERS, Threads
 from app.domain.errors import BadRequest, Forbidden, NotFound, TooLarge
 from app.services import tokens
 from app.services.context import Caller, Yard
@@ -20,6 +23,30 @@ class GuardedRoute(APIRoute):
 
     max_body_bytes: int | None = 1024 * 1024
     """FastAPI's own bound answers in plain text, and over a 401 too."""
+    threads: Threads = USERS
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
+        # A route that is included in another router comes here again, with the wrapped function.
+        super().__init__(path, endpoint if iscoroutinefunction(endpoint) else self._threaded(endpoint), **settings)
+
+    def _threaded(self, endpoint: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Run a plain function in this route's threads, where its answer becomes JSON, too.
+
+        FastAPI would do that in the event loop, where a list of 10,000 files holds up everybody.
+        """
+
+        def answered(**arguments: Any) -> Any:
+            answer = endpoint(**arguments)
+            if isinstance(answer, Response) or self.response_model is None:
+                return answer
+            body = TypeAdapter(self.response_model).dump_json(answer)
+            return Response(body, self.status_code or 200, media_type="application/json")
+
+        @wraps(endpoint)
+        async def in_thread(**arguments: Any) -> Any:
+            return await self.threads.run(answered, **arguments)
+
+        return in_thread
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap FastAPI's handler, which would read the body first."""
@@ -30,7 +57,7 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             _refuse_nul(request)
             if scopes:
-                request.state.caller = await run_in_threadpool(_admit, request, scopes)
+                request.state.caller = await self.threads.run(_admit, request, scopes)
             return await handle(request if limit is None else _bounded(request, limit))
 
         return guarded
@@ -40,12 +67,25 @@ class WorkerRoute(GuardedRoute):
     """A route whose messages name thousands of leases or models."""
 
     max_body_bytes = 16 * 1024 * 1024
+    threads = WORKERS
+
+
+class HeartbeatRoute(WorkerRoute):
+    """A route whose calls wait for no other work of workers."""
+
+    threads = HEARTBEATS
 
 
 class StreamedRoute(GuardedRoute):
     """A route that reads its body itself, and knows how much is too much."""
 
     max_body_bytes = None
+
+
+class HandInRoute(StreamedRoute):
+    """A route of workers that reads its body itself."""
+
+    threads = WORKERS
 
 
 async def _yard(request: Request) -> Yard:

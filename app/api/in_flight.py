@@ -26,6 +26,7 @@ class UnderWay(StrEnum):
     UPLOADS = "uploads"
     DOWNLOADS = "downloads"
     HAND_IN_BYTES = "hand_in_bytes"
+    WEBHOOK_TESTS = "webhook_tests"
 
 
 _COUNTED: Mapping[UnderWay, str] = {
@@ -34,6 +35,7 @@ _COUNTED: Mapping[UnderWay, str] = {
     UnderWay.UPLOADS: "uploads under way",
     UnderWay.DOWNLOADS: "downloads under way",
     UnderWay.HAND_IN_BYTES: "bytes of results under way",
+    UnderWay.WEBHOOK_TESTS: "webhook tests under way",
 }
 
 

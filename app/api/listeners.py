@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from starlette.concurrency import run_in_threadpool
-
+from app.api.threads import WORKERS
 from app.api.waiter import Waiter
 from app.domain.errors import TryLater
 from app.domain.polls import AGAIN_SECONDS, Told
@@ -128,7 +127,7 @@ class Listeners:
             if not self._of_worker:
                 continue
             try:
-                self._tell(await run_in_threadpool(polls.whats_new, yard, list(self._of_pool)))
+                self._tell(await WORKERS.run(polls.whats_new, yard, list(self._of_pool)))
             except Exception as error:  # noqa: BLE001 - this loop lives as long as the process; a database comes back
                 _log.warning("waiting workers could not be woken: %s", error)
                 await asyncio.sleep(LOOK_SECONDS)

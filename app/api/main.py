@@ -31,10 +31,12 @@ from app.api import (
 from app.api.beats import Beats
 from app.api.duties import Duties
 from app.api.heads import Heads
+from app.api.health import ReadinessLooks
 from app.api.in_flight import InFlight
 from app.api.listeners import Listeners
 from app.api.request_ids import RequestIds
 from app.api.streams import Streams
+from app.api.threads import CONNECTIONS, USERS
 from app.api.timing import Timed
 from app.db import restored, schema
 from app.db.store import DatabaseUnavailable
@@ -63,6 +65,7 @@ ROUTERS = (
     tokens.router,
     webhooks.router,
     workers.router,
+    workers.heartbeats,
     polls.router,
     workers.hand_ins,
 )
@@ -82,7 +85,8 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yard = open_yard(found)
+        USERS.share_with_starlette()
+        yard = open_yard(found, connections=CONNECTIONS)
         ringer = Ringer(publisher(found.broker_url.get_secret_value())) if found.broker_url is not None else None
         try:
             await run_in_threadpool(begin, yard, found)
@@ -91,6 +95,7 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             app.state.yard = yard = replace(yard, bells=listeners)
             app.state.beats = Beats(yard)
             app.state.in_flight = InFlight(yard.limits.org)
+            app.state.readiness = ReadinessLooks()
             app.state.used_tokens = set()
             metrics.show(yard)
             duties = Duties(

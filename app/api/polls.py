@@ -4,11 +4,11 @@ import asyncio
 from contextlib import ExitStack
 
 from fastapi import APIRouter, Request
-from starlette.concurrency import run_in_threadpool
 
 from app.api.guarding import TheCaller, TheInFlight, TheYard, WorkerRoute
 from app.api.in_flight import UnderWay
 from app.api.listeners import Listeners
+from app.api.threads import WORKERS
 from app.domain.polls import Told
 from app.schemas.polls import MAX_WAIT_SECONDS, Poll, PollAnswer
 from app.services import polls
@@ -25,12 +25,12 @@ async def poll(yard: TheYard, caller: TheCaller, in_flight: TheInFlight, request
     told = Told.read(asked.cursor)
     with ExitStack() as leaving:
         leaving.enter_context(in_flight.hold(UnderWay.POLLS, caller.org_id))
-        pool = await run_in_threadpool(polls.note, yard, caller, asked)
+        pool = await WORKERS.run(polls.note, yard, caller, asked)
         # It listens before it looks the first time: what comes between is not missed.
         listening = listeners.listening(asked.worker_id, pool, told, wants_work=asked.free > 0)
         listener = leaving.enter_context(listening)
         while True:
-            found = await run_in_threadpool(polls.look, yard, caller, asked, told)
+            found = await WORKERS.run(polls.look, yard, caller, asked, told)
             if found is not None:
                 return found
             left = until - clock()

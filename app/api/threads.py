@@ -1,5 +1,9 @@
 """Threads of an API process, by the kind of call that runs in them: a burst of one kind leaves the others theirs.
 
+Each thread uses one connection to the database at a time, and the pool has one for each of them (`CONNECTIONS`), so no
+kind of call waits for connections of another either. User calls get few: threads that compute take the interpreter in
+turns, and a heartbeat, which needs about thirty turns, waits for all of them each time.
+
 What reads or writes contents has threads of its own: when the store hangs, they hang with it, and no other call does.
 """
 
@@ -30,6 +34,12 @@ class Threads:
         while piece := await self.run(next, pieces, b""):
             yield piece
 
+    def share_with_starlette(self) -> None:
+        """Have what Starlette runs in threads by itself run in these. Called in the event loop, before any call."""
+        limiter = to_thread.current_default_thread_limiter()
+        limiter.total_tokens = self.count
+        self._limiter.set(limiter)
+
     def _limit(self) -> CapacityLimiter:
         try:
             return self._limiter.get()
@@ -39,7 +49,15 @@ class Threads:
             return limiter
 
 
+USERS = Threads("user", 8)
+WORKERS = Threads("worker", 12)
+HEARTBEATS = Threads("heartbeat", 4)
+READINESS = Threads("readiness", 1)
 CONTENTS = Threads("contents", 8)
 """Uploads and downloads, also the downloads of workers."""
 WORKER_CONTENTS = Threads("workers' contents", 8)
 """Hand-ins, and the rows that a claim's answer brings."""
+DUTIES = 5
+"""Threads that are not started by calls (app.api.duties)."""
+_OF_CALLS = (USERS, WORKERS, HEARTBEATS, READINESS, CONTENTS, WORKER_CONTENTS)
+CONNECTIONS = DUTIES + sum(threads.count for threads in _OF_CALLS)

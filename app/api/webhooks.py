@@ -3,8 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
 
-from app.api.guarding import GuardedRoute, TheCaller, TheYard
+from app.api.guarding import GuardedRoute, TheCaller, TheInFlight, TheYard
+from app.api.in_flight import UnderWay
 from app.domain.webhooks import EVENT_TYPES
 from app.schemas.listing import Listing
 from app.schemas.webhooks import (
@@ -20,7 +22,7 @@ from app.schemas.webhooks import (
     WebhookTest,
     WebhookTestResult,
 )
-from app.services import delivery_views, webhooks
+from app.services import delivery_views, webhook_samples, webhooks
 
 router = APIRouter(route_class=GuardedRoute, tags=["webhooks"])
 
@@ -75,9 +77,13 @@ def rotate_secret(
 
 
 @router.post("/v1/webhook_endpoints/{endpoint_id}/test")
-def send_sample(yard: TheYard, caller: TheCaller, endpoint_id: str, wanted: WebhookTest) -> WebhookTestResult:
-    """Send a sample event now, and give the status that it was answered with."""
-    return webhooks.send_sample(yard, caller, endpoint_id, wanted)
+async def send_sample(
+    yard: TheYard, caller: TheCaller, in_flight: TheInFlight, endpoint_id: str, wanted: WebhookTest
+) -> WebhookTestResult:
+    """Send a sample event now, and return the status that it was answered with."""
+    with in_flight.hold(UnderWay.WEBHOOK_TESTS, caller.org_id):
+        sample = await run_in_threadpool(webhook_samples.signed_sample, yard, caller, endpoint_id, wanted)
+        return await webhook_samples.send(yard, caller, endpoint_id, wanted, sample)
 
 
 @router.get("/v1/webhook_endpoints/{endpoint_id}/deliveries")

@@ -3,12 +3,11 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
-from starlette.concurrency import run_in_threadpool
 
 from app.api.beats import Beats
-from app.api.guarding import StreamedRoute, TheCaller, TheInFlight, TheYard, WorkerRoute
+from app.api.guarding import HandInRoute, HeartbeatRoute, TheCaller, TheInFlight, TheYard, WorkerRoute
 from app.api.hand_ins import receive
-from app.api.threads import WORKER_CONTENTS
+from app.api.threads import WORKER_CONTENTS, WORKERS
 from app.schemas.claims import (
     ClaimAnswer,
     ClaimRequest,
@@ -26,7 +25,8 @@ from app.services.claim_answers import with_rows
 from app.services.heartbeats import Beat
 
 router = APIRouter(route_class=WorkerRoute, tags=["worker protocol"])
-hand_ins = APIRouter(route_class=StreamedRoute, tags=["worker protocol"])
+heartbeats = APIRouter(route_class=HeartbeatRoute, tags=["worker protocol"])
+hand_ins = APIRouter(route_class=HandInRoute, tags=["worker protocol"])
 
 _HAND_IN = {
     "requestBody": {
@@ -44,7 +44,7 @@ def register(yard: TheYard, caller: TheCaller, hello: Hello) -> Welcome:
     return workers.register(yard, caller, hello)
 
 
-@router.post("/workers/{worker_id}/heartbeat")
+@heartbeats.post("/workers/{worker_id}/heartbeat")
 async def heartbeat(caller: TheCaller, request: Request, worker_id: str, beat: Heartbeat) -> HeartbeatAnswer:
     """Renew leases."""
     beats: Beats = request.app.state.beats
@@ -60,7 +60,7 @@ def bye(yard: TheYard, caller: TheCaller, worker_id: str, word: Bye) -> None:
 @router.post("/workers/claim")
 async def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
     """Grant leases."""
-    granted = await run_in_threadpool(claims.grant_shards, yard, caller, request)
+    granted = await WORKERS.run(claims.grant_shards, yard, caller, request)
     return await WORKER_CONTENTS.run(with_rows, yard, granted)
 
 

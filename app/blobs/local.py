@@ -3,6 +3,7 @@
 `<root>/store.id` is the marker.
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -18,11 +19,21 @@ from typing import BinaryIO, Self, cast
 from app import durable
 from app.blobs.patience import Patience
 from app.blobs.sections import Section
-from app.blobs.store import BlobMissing, BlobUnavailable, ForeignStore, Stored, checked_key, is_key, new_key
+from app.blobs.store import (
+    BlobFull,
+    BlobMissing,
+    BlobUnavailable,
+    ForeignStore,
+    Stored,
+    checked_key,
+    is_key,
+    new_key,
+)
 from app.checksums import BlockSums
 
 MARKER = "store.id"
 _READ_BYTES = 1024 * 1024
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LocalBlobs:
@@ -239,4 +250,5 @@ def _os_errors(key: str, *, writing: bool = False) -> Iterator[None]:
             raise BlobUnavailable(f"blob {key}: its unfinished file is gone") from error
         raise BlobMissing(f"there is no blob {key}") from error
     except OSError as error:
-        raise BlobUnavailable(f"blob {key}: {error.strerror or error}") from error
+        kind = BlobFull if error.errno in _NO_ROOM else BlobUnavailable
+        raise kind(f"blob {key}: {error.strerror or error}") from error

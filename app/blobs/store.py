@@ -3,7 +3,8 @@
 BlobError
 ├── BlobMissing      no such blob: the caller's record is wrong, trying again does not help
 ├── BlobDamaged      the bytes are not those that were written: they must not be used
-└── BlobUnavailable  disk full, disk gone, no permission: try later
+└── BlobUnavailable  disk gone, not mounted, no permission: try later
+    ├── BlobFull      no room: nothing can be written, all else works
     └── ForeignStore  the store that is there belongs to another installation
 """
 
@@ -39,6 +40,10 @@ class BlobUnavailable(BlobError):
 
 class ForeignStore(BlobUnavailable):
     """The store that is there is not the one that the database knows."""
+
+
+class BlobFull(BlobUnavailable):
+    """There is no room for what was to be written. What is there can be read."""
 
 
 @dataclass(frozen=True, slots=True)

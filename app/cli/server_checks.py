@@ -35,6 +35,10 @@ PARTS = {
     "schema": "gpuyard migrate",
     "blobs": "mount the disk of GPUYARD_DATA_DIR/blobs, or make it writable for the server, with room on it",
 }
+HELD_BACK = "events"
+DEGRADED = {
+    HELD_BACK: "COMMIT or ROLLBACK it where it was begun, or as the database's admin: SELECT pg_terminate_backend(PID)"
+}
 
 
 def check_server(address: Address) -> Iterator[Finding]:
@@ -62,7 +66,7 @@ def check_server(address: Address) -> Iterator[Finding]:
             yield Finding("server", "red", f"{address.url} answers, and is no gpuyard (HTTP {answer.status_code})", do)
             return
         yield Finding("server", "ok", f"{address.url} answers in {took * 1000:.0f} ms")
-        yield from _parts(ready["parts"])
+        yield from _parts(ready["parts"], _details(ready.get("degraded") or {}))
         yield _sweeps(ready.get("sweep_age_seconds") or {})
         yield from _rows(ready.get("unreadable_columns") or [])
         yield from _hanging_sweeps(ready.get("hanging_sweep_seconds") or {})
@@ -72,12 +76,26 @@ def check_server(address: Address) -> Iterator[Finding]:
 
 def check_own_server_part() -> Iterator[Finding]:
     """Look at database, schema and blobs of an installation on this machine, when there is one."""
-    settings, origins = load_with_origins(ServerSettings)
-    here = any(settings.data_dir.glob("gpuyard.db*")) or origins["database_url"] != "default"
-    if not here or any(find_spec(module) is None for module in ("fastapi", "sqlmodel", "alembic")):
-        why = "this machine has no database of its own" if not here else "this machine has no server part"
+    why = _no_own_part()
+    if why is not None:
         yield from (Finding(part, "warn", f"not looked at: the server does not answer, and {why}") for part in PARTS)
         return
+    found = _own_part()
+    if found is None:
+        yield Finding("database", "red", "this machine's server part cannot be asked", "gpuyard migrate says why")
+    else:
+        yield from _parts(found["parts"], found.get("degraded") or {})
+
+
+def _no_own_part() -> str | None:
+    settings, origins = load_with_origins(ServerSettings)
+    if not any(settings.data_dir.glob("gpuyard.db*")) and origins["database_url"] == "default":
+        return "this machine has no database of its own"
+    lacks = any(find_spec(module) is None for module in ("fastapi", "sqlmodel", "alembic"))
+    return "this machine has no server part" if lacks else None
+
+
+def _own_part() -> dict[str, Any] | None:
     try:
         done = subprocess.run(  # noqa: S603 - our own program
             server_part.command("check"),
@@ -86,18 +104,29 @@ def check_own_server_part() -> Iterator[Finding]:
             timeout=LOCAL_SECONDS,
             check=False,
         )
-        yield from _parts(json.loads(done.stdout)["parts"])
-    except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
-        yield Finding("database", "red", "this machine's server part cannot be asked", "gpuyard migrate says why")
+        found = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("parts"), dict) else None
 
 
-def _parts(parts: Mapping[str, str]) -> Iterator[Finding]:
+def _details(degraded: Mapping[str, str]) -> Mapping[str, str]:
+    """Name who holds events back, which the server tells nobody who shows no key: the database's own machine may."""
+    if HELD_BACK not in degraded or _no_own_part() is not None:
+        return degraded
+    return {**degraded, **((_own_part() or {}).get("degraded") or {})}
+
+
+def _parts(parts: Mapping[str, str], degraded: Mapping[str, str]) -> Iterator[Finding]:
     for part, state in parts.items():
         if state == "ok":
             yield Finding(part, "ok", "can be used")
-        else:
-            what, do = _what_and_do(clean(state))
-            yield Finding(part, "red", what, do or PARTS.get(part, "look at the server's log"))
+            continue
+        what, do = _what_and_do(clean(state))
+        text = f"{what}: {clean(degraded[part])}" if part in degraded else what
+        yield Finding(part, "red", text, do or PARTS.get(part, "look at the server's log"))
+    for part in sorted(degraded.keys() - parts.keys()):
+        yield Finding(part, "red", clean(degraded[part]), DEGRADED.get(part, "look at the server's log"))
 
 
 def _what_and_do(state: str) -> tuple[str, str]:

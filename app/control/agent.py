@@ -12,14 +12,16 @@ from uuid import uuid4
 
 from app.control.beats import Beats
 from app.control.place import Place
-from app.control.work import BatchWork, Work, WorkBell
+from app.control.work import BatchWork, DeliveryWork, Work, WorkBell
 from app.services.context import Yard
-from app.services.control import claim_control, claim_delivery
+from app.services.in_flight import InFlight
 from app.sweeps.sweeper import Sweepers
 
 log = logging.getLogger(__name__)
 
-DELIVERY_THREADS = 2
+DELIVERY_THREADS = 8
+DELIVERIES_OF_ORG = 4
+"""At a time, in one control worker."""
 
 
 class ControlAgent:
@@ -34,12 +36,11 @@ class ControlAgent:
         )
         self._bells = [WorkBell(threads), WorkBell(DELIVERY_THREADS)]
         batches, deliveries = self._bells
-        self._work: list[Work] = [
-            BatchWork(yard, self._beats, batches, self._stopping, claim_control) for _ in range(threads)
-        ]
+        self._work: list[Work] = [BatchWork(yard, self._beats, batches, self._stopping) for _ in range(threads)]
+        in_flight = InFlight("deliveries", per_org=DELIVERIES_OF_ORG, in_all=DELIVERY_THREADS)
         # Of their own: a server that lets webhooks wait must keep no batch waiting.
         self._work += [
-            Work(yard, self._beats, deliveries, self._stopping, claim_delivery) for _ in range(DELIVERY_THREADS)
+            DeliveryWork(yard, self._beats, deliveries, self._stopping, in_flight) for _ in range(DELIVERY_THREADS)
         ]
         self._sweepers = Sweepers(yard, periods=periods, runner=self.name, stopping=self._stopping)
         self._threads = [

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
 from uuid import uuid4
 
 import structlog
@@ -14,12 +13,12 @@ from app.db.store import DatabaseUnavailable
 from app.services import control
 from app.services.context import Yard
 from app.services.control import ControlGrant
+from app.services.in_flight import InFlight
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 HELLO_SECONDS = 0.2
-Claim = Callable[[Yard, str, str], ControlGrant | None]
 
 
 class WorkBell:
@@ -44,14 +43,13 @@ class WorkBell:
 
 
 class Work:
-    """One thread's worth of control work, of the kind that `claim` gives."""
+    """One thread's worth of control work."""
 
-    def __init__(self, yard: Yard, beats: Beats, bell: WorkBell, stopping: threading.Event, claim: Claim) -> None:
+    def __init__(self, yard: Yard, beats: Beats, bell: WorkBell, stopping: threading.Event) -> None:
         self._yard = yard
         self._beats = beats
         self._bell = bell
         self._stopping = stopping
-        self._claim = claim
 
     def run(self) -> None:
         """Take and do work until told to stop."""
@@ -67,12 +65,9 @@ class Work:
 
     def _one(self) -> bool:
         """Take one piece of work and do it; False when there was none."""
-        worker_id = self._beats.worker_id
-        if worker_id is None:
-            return False
-        grant = self._claim(self._yard, worker_id, uuid4().hex)
-        if grant is None:
-            return False
+        raise NotImplementedError
+
+    def _do(self, grant: ControlGrant) -> None:
         self._beats.hold(grant.lease_id)
         outcome, began = "ended", time.monotonic()
         ids = {"batch_id": grant.batch_id, "job_id": grant.job_id, "lease_id": grant.lease_id}
@@ -89,7 +84,6 @@ class Work:
                 seconds = time.monotonic() - began
                 self._yard.counters.control_work.labels(grant.verb.value, outcome).observe(seconds)
                 log.info("%s %s after %.2f s", what, outcome, seconds)
-        return True
 
 
 class BatchWork(Work):
@@ -100,7 +94,13 @@ class BatchWork(Work):
         work = control.due(self._yard) if worker_id is not None else None
         if worker_id is None or work is None:
             return False
-        return (control.is_small(work) and self._validated_at_once(worker_id, work)) or super()._one()
+        if control.is_small(work) and self._validated_at_once(worker_id, work):
+            return True
+        grant = control.claim_control(self._yard, worker_id, uuid4().hex)
+        if grant is None:
+            return False
+        self._do(grant)
+        return True
 
     def _validated_at_once(self, worker_id: str, work: DueControl) -> bool:
         began = time.monotonic()
@@ -115,4 +115,29 @@ class BatchWork(Work):
             seconds = time.monotonic() - began
             self._yard.counters.control_work.labels(work.verb, "ended").observe(seconds)
             log.info("%s ended after %.2f s", what, seconds)
+        return True
+
+
+class DeliveryWork(Work):
+    """Deliveries of webhooks. However long one org's endpoints hang, threads are left for the others."""
+
+    def __init__(
+        self, yard: Yard, beats: Beats, bell: WorkBell, stopping: threading.Event, in_flight: InFlight
+    ) -> None:
+        super().__init__(yard, beats, bell, stopping)
+        self._in_flight = in_flight
+
+    def _one(self) -> bool:
+        worker_id = self._beats.worker_id
+        if worker_id is None:
+            return False
+        with self._in_flight.turn:
+            grant = control.claim_delivery(self._yard, worker_id, uuid4().hex, but_orgs=self._in_flight.full())
+            if grant is None:
+                return False
+            self._in_flight.begin(grant.org_id)
+        try:
+            self._do(grant)
+        finally:
+            self._in_flight.end(grant.org_id)
         return True

@@ -1,6 +1,6 @@
 """Webhook endpoints, and the control jobs that tell them of a batch's end, in SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,18 +21,20 @@ _DUE = (
     or_(col(Job.not_before_at).is_(None), col(Job.not_before_at) <= bindparam("now", type_=UtcMs)),
 )
 _DELIVERY_DUE = select(Job.id).where(*_DUE).limit(1)
+_LEASED = (
+    # These name an index of few rows; the deliveries that an endpoint ever had are many.
+    col(_BUSY.kind) == JobKind.CONTROL,
+    col(_BUSY.state) == JobState.LEASED,
+    col(_BUSY.verb) == ControlVerb.DELIVER,
+)
+_IS_BUSY = select(_BUSY.id).where(*_LEASED, col(_BUSY.endpoint_id) == bindparam("endpoint_id")).limit(1)
 _TAKE_DELIVERY = (
     select(Job)
     .join(WebhookEndpoint, col(WebhookEndpoint.id) == col(Job.endpoint_id))
     .where(
         *_DUE,
-        # The first three name an index of few rows; the deliveries that an endpoint ever had are many.
-        ~exists().where(
-            col(_BUSY.kind) == JobKind.CONTROL,
-            col(_BUSY.state) == JobState.LEASED,
-            col(_BUSY.verb) == ControlVerb.DELIVER,
-            col(_BUSY.endpoint_id) == col(Job.endpoint_id),
-        ),
+        ~exists().where(*_LEASED, col(_BUSY.endpoint_id) == col(Job.endpoint_id)),
+        col(WebhookEndpoint.org_id).not_in(bindparam("but_orgs", expanding=True)),
     )
     .order_by(
         case(
@@ -123,12 +125,22 @@ def delivery_is_due(session: Session, now: datetime) -> bool:
     return session.execute(_DELIVERY_DUE, {"now": now}).first() is not None
 
 
-def take_delivery(session: Session, now: datetime) -> Job | None:
-    """Lock a delivery that is due: one at a time for each endpoint, and those that answer before those that do not.
+def take_delivery(session: Session, now: datetime, *, but_orgs: Collection[str] = ()) -> Job | None:
+    """Lock a delivery that is due, of no org of `but_orgs`: those to endpoints that answer before those that do not.
 
-    So an endpoint that lets every call wait holds up nobody but itself.
+    Its endpoint had no other one leased when this began; `lock_if_idle` makes sure.
     """
-    return session.exec(_TAKE_DELIVERY, params={"now": now}).first()
+    return session.exec(_TAKE_DELIVERY, params={"now": now, "but_orgs": sorted(but_orgs)}).first()
+
+
+def lock_if_idle(session: Session, endpoint_id: str) -> bool:
+    """Lock an endpoint, and return whether no delivery to it is leased.
+
+    Two transactions that take two deliveries of one endpoint at once do not see each other's lease; here the second
+    one waits for the first, and then sees it.
+    """
+    lock(session, endpoint_id)
+    return session.execute(_IS_BUSY, {"endpoint_id": endpoint_id}).first() is None
 
 
 def deliveries(

@@ -28,6 +28,7 @@ class OrgLimits:
     uploads: int = 64
     downloads: int = 256
     hand_in_bytes: int = 256 * 2**20
+    webhook_tests: int = 4
 
 
 _QUOTAS: Mapping[str, tuple[str, str]] = {

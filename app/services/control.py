@@ -4,7 +4,8 @@ A control worker has a worker row with transport `control`; it claims, renews an
 A small input is read first and leased then: its lease begins and ends in the transaction that stores what was found.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -31,6 +32,10 @@ SMALL_BYTES = 64 * 1024
 """An input of so many bytes is read in a few milliseconds: a lease for that time would cost as much again."""
 
 
+CLAIM_TRIES = 8
+"""A claim that lost its endpoint to another control worker looks for another delivery so often."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlGrant:
     """A piece of control work, leased."""
@@ -39,6 +44,11 @@ class ControlGrant:
     job_id: int
     verb: ControlVerb
     batch_id: str
+    org_id: str
+
+
+class _EndpointBusy(Exception):
+    """Another control worker was quicker with another delivery to the same endpoint."""
 
 
 _PERFORM: Mapping[ControlVerb, Callable[[Yard, int, str], Batch | None]] = {
@@ -92,15 +102,22 @@ def claim_control(yard: Yard, worker_id: str, request_id: str) -> ControlGrant |
     return _claim(yard, worker_id, request_id, jobs_sql.take_control)
 
 
-def claim_delivery(yard: Yard, worker_id: str, request_id: str) -> ControlGrant | None:
-    """Lease a webhook's delivery that is due; None when there is none. It never takes the place of other work.
+def claim_delivery(
+    yard: Yard, worker_id: str, request_id: str, *, but_orgs: Collection[str] = ()
+) -> ControlGrant | None:
+    """Lease a webhook's delivery that is due, of no org of `but_orgs`; None when there is none.
 
-    Most bells mean none, so it is looked for before anything is locked: a batch's own work is claimed at that moment.
+    It never takes the place of other work. Most bells mean none, so it is looked for before anything is locked: a
+    batch's own work is claimed at that moment.
     """
     with yard.store.read() as session:
         if not webhooks_sql.delivery_is_due(session, yard.store.now(session)):
             return None
-    return _claim(yard, worker_id, request_id, webhooks_sql.take_delivery)
+    take = partial(webhooks_sql.take_delivery, but_orgs=but_orgs)
+    for _ in range(CLAIM_TRIES):
+        with suppress(_EndpointBusy):
+            return _claim(yard, worker_id, request_id, take)
+    return None
 
 
 def _claim(yard: Yard, worker_id: str, request_id: str, take: _Take) -> ControlGrant | None:
@@ -109,7 +126,7 @@ def _claim(yard: Yard, worker_id: str, request_id: str, take: _Take) -> ControlG
         if leased is None:
             return None
         lease, job, batch = leased
-        return ControlGrant(lease.id or 0, job.id or 0, ControlVerb(job.verb), batch.id)
+        return ControlGrant(lease.id or 0, job.id or 0, ControlVerb(job.verb), batch.id, batch.org_id)
 
     return yard.store.run(work)
 
@@ -117,7 +134,7 @@ def _claim(yard: Yard, worker_id: str, request_id: str, take: _Take) -> ControlG
 def _lease(
     session: Session, yard: Yard, worker_id: str, request_id: str, now: datetime, take: _Take
 ) -> tuple[Lease, Job, Batch] | None:
-    """Lease the piece of control work that `take` locks; gives what is locked then."""
+    """Lease the piece of control work that `take` locks; gives what is locked then. Raises _EndpointBusy."""
     worker = locks.worker(session, worker_id)
     job = take(session, now)
     if worker is None or job is None or job.id is None:
@@ -128,6 +145,8 @@ def _lease(
         raise LookupError(f"job {job.id} of no batch")
     if verb not in UNCOUNTED and batch.outcome is not None:
         return None  # told to end between the two locks: whoever told it cancels the job
+    if job.endpoint_id is not None and not webhooks_sql.lock_if_idle(session, job.endpoint_id):
+        raise _EndpointBusy
     (lease,) = grant(
         session,
         [job],

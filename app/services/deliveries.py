@@ -4,6 +4,8 @@ At least once: a control worker that dies between the answer and the commit leav
 one sends the same bytes under the same `webhook-id`. The batch has ended before and waits for nobody.
 """
 
+import asyncio
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from sqlmodel import Session
 
 from app.db import batches as batches_sql
-from app.db import events, locks
+from app.db import events, locks, orgs
 from app.db import leases as leases_sql
 from app.db import webhooks as webhooks_sql
 from app.db.tables import Batch, Job, Lease, WebhookEndpoint
@@ -24,9 +26,10 @@ from app.services import posting
 from app.services.context import Yard
 from app.services.delivery_views import STATES
 from app.services.endings import Ending, end_leases
-from app.services.posting import Answer
+from app.services.posting import Answer, Call
 from app.services.webhooks import SecretUnknown, signed
 
+log = logging.getLogger(__name__)
 GONE = 410
 """The endpoint says itself that it wants no more."""
 
@@ -39,6 +42,7 @@ class _Errand:
     id: str
     body: bytes
     now: datetime
+    operator: bool
 
     @property
     def wanted(self) -> bool:
@@ -68,7 +72,9 @@ def _errand(session: Session, yard: Yard, lease_id: int, batch_id: str) -> _Erra
     ended_at: datetime = getattr(batch, f"{batch.state}_at")
     body = webhooks.payload(type_, batch.id, created_at=int(ended_at.timestamp()))
     number = webhooks_sql.number(session, endpoint.id, batch.id)
-    return _Errand(endpoint, webhooks.delivery_id(batch.id, number), body, yard.store.now(session))
+    org = orgs.by_id(session, endpoint.org_id)
+    operator = org is not None and org.operator
+    return _Errand(endpoint, webhooks.delivery_id(batch.id, number), body, yard.store.now(session), operator)
 
 
 def _send(yard: Yard, errand: _Errand) -> Answer:
@@ -77,13 +83,11 @@ def _send(yard: Yard, errand: _Errand) -> Answer:
     except SecretUnknown as error:
         return Answer(None, str(error))
     rules = yard.webhooks
-    return posting.post(
-        errand.endpoint.url,
-        errand.body,
-        headers,
-        allowed=rules.networks,
-        timeout_seconds=rules.timeout_seconds,
-    )
+    call = Call(errand.endpoint.org_id, errand.endpoint.url, errand.body, headers)
+    answer = asyncio.run(posting.post(call, allowed=rules.networks, timeout_seconds=rules.timeout_seconds))
+    if answer.error is not None:
+        log.info("%s did not take %s: %s", errand.endpoint.id, errand.id, answer.detail or answer.error)
+    return answer.told_to(operator=errand.operator)
 
 
 def _conclude(session: Session, yard: Yard, lease_id: int, answer: Answer | None) -> tuple[Batch | None, str] | None:

@@ -23,10 +23,13 @@ _BESIDE = ("blobs", "broker.sock", "celerybeat-schedule*", "gpuyard.toml", ".cac
 """What else may lie there without the folder being another program's, too."""
 
 
-def open_yard(settings: ServerSettings, *, bells: Bells | None = None) -> Yard:
-    """Open database and blobs as the settings say; the caller closes `yard.store`. Nothing is read or written yet."""
+def open_yard(settings: ServerSettings, *, bells: Bells | None = None, connections: int = 20) -> Yard:
+    """Open database and blobs as the settings say; the caller closes `yard.store`. Nothing is read or written yet.
+
+    `connections`: at most so many to the database.
+    """
     return Yard(
-        store=Store(settings.database_url.get_secret_value()),
+        store=Store(settings.database_url.get_secret_value(), pool_size=connections),
         blobs=LocalBlobs(settings.data_dir / "blobs"),
         timing=Timing(
             renew_seconds=settings.renew_seconds,

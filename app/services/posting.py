@@ -2,6 +2,9 @@
 
 The name is resolved once, the addresses are judged, and the connection goes to one of those: a name that leads
 elsewhere a moment later leads nowhere. No proxy, no redirect, no byte of the answer's body, one bound over all of it.
+
+What is said of a place that is not on the public Internet is the same whatever is there, or not there: whoever names
+hosts must not learn which names, addresses and ports the operator's network has. The operator's org is told all.
 """
 
 import asyncio
@@ -15,28 +18,44 @@ from ssl import SSLContext
 
 import httpx
 
+from app.domain.errors import TooManyAtOnce
 from app.domain.webhooks import Address, Network, is_allowed, may_reach, parse_address
+from app.services.in_flight import InFlight
 
 MAX_URL = 2048
 PORTS = 2**16
 ADDRESSES = 2
 """Addresses of one name that are tried: the second is for a machine without IPv6."""
 SHOWN = 300
-RESOLVERS = 4
+RESOLVERS = 24
+RESOLVERS_OF_ORG = 8
+"""A name whose servers do not answer holds its thread longer than any try lasts."""
 _REDIRECTS = range(300, 400)
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a try. `status` None: nothing answered. `error` None: it was taken (2xx)."""
+    """What came of a try. `status` None: nothing answered. `error` None: it was taken (2xx).
+
+    `detail`: what the operator's org may read in place of `error`.
+    """
 
     status: int | None
     error: str | None
+    detail: str | None = None
+
+    def told_to(self, *, operator: bool) -> "Answer":
+        """Return the answer as an org may read it."""
+        return Answer(self.status, self.detail if operator and self.detail else self.error)
 
 
-class _Refused(Exception):
-    """The place is none that webhooks may be sent to; the message says why."""
+class _Failed(Exception):
+    """There is no answer. Says what the org may know of it, and the operator."""
+
+    def __init__(self, error: str, detail: str) -> None:
+        super().__init__(error)
+        self.answer = Answer(None, error, detail)
 
 
 def check_url(url: str, allowed: Sequence[Network]) -> str:
@@ -58,55 +77,56 @@ def check_url(url: str, allowed: Sequence[Network]) -> str:
         raise ValueError(f"it has more than {MAX_URL} characters")
     address = _literal(host)
     if address is not None and not may_reach(address, allowed):
-        raise ValueError(_why(host, [address]))
+        raise ValueError(_refusal(host))
     return str(parsed)
 
 
-def post(
-    url: str,
-    body: bytes,
-    headers: Mapping[str, str],
-    *,
-    allowed: Sequence[Network],
-    timeout_seconds: float,
-    resolve: Resolve | None = None,
-) -> Answer:
-    """Send `body`, and give what came of it within `timeout_seconds`, the resolving included. Raises nothing."""
-    return asyncio.run(_bounded(url, body, headers, allowed, timeout_seconds, resolve or _resolve))
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A webhook as it is sent. `org_id` bounds how many names of one org are looked up at a time."""
+
+    org_id: str
+    url: str
+    body: bytes
+    headers: Mapping[str, str]
 
 
-async def _bounded(
-    url: str,
-    body: bytes,
-    headers: Mapping[str, str],
-    allowed: Sequence[Network],
-    timeout_seconds: float,
-    resolve: Resolve,
+async def post(
+    call: Call, *, allowed: Sequence[Network], timeout_seconds: float, resolve: Resolve | None = None
 ) -> Answer:
+    """Send a webhook, and return what came of it within `timeout_seconds`, resolving included. Raises nothing."""
+    url = httpx.URL(call.url)
+    places: list[Address] = []
     try:
         async with asyncio.timeout(timeout_seconds):
-            return await _post(httpx.URL(url), body, headers, allowed, resolve)
+            places += await _places(url, allowed, resolve or partial(_resolve, call.org_id))
+            return await _post(url, call, places)
+    except _Failed as error:
+        return error.answer
     except TimeoutError:
-        return Answer(None, f"no answer within {timeout_seconds:g} s")
-    except _Refused as error:
-        return Answer(None, str(error))
+        return _unanswered(url, places, f"no answer within {timeout_seconds:g} s")
     except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
-        return Answer(None, f"{type(error).__name__}: {error}"[:SHOWN])
+        return _unanswered(url, places, f"{type(error).__name__}: {error}"[:SHOWN])
 
 
-async def _post(
-    url: httpx.URL, body: bytes, headers: Mapping[str, str], allowed: Sequence[Network], resolve: Resolve
-) -> Answer:
-    places = await _places(url, allowed, resolve)
+def _unanswered(url: httpx.URL, places: Sequence[Address], detail: str) -> Answer:
+    """Say why there is no answer, unless the place is one of the operator's network."""
+    inside = any(not may_reach(place, ()) for place in places)
+    return Answer(None, f"no HTTP answer from {url.host}" if inside else detail, detail)
+
+
+async def _post(url: httpx.URL, call: Call, places: Sequence[Address]) -> Answer:
     secure = url.scheme == "https"
     host = url.raw_host.decode("ascii")
-    sent = {"content-type": "application/json", "user-agent": "gpuyard", **headers, "host": url.netloc.decode("ascii")}
-    async with httpx.AsyncClient(verify=_trust() if secure else False, trust_env=False, timeout=None) as client:  # noqa: S113 - bounded as a whole
+    host_and_port = url.netloc.decode("ascii")
+    sent = {"content-type": "application/json", "user-agent": "gpuyard", **call.headers, "host": host_and_port}
+    trust = await asyncio.to_thread(_trust) if secure else False
+    async with httpx.AsyncClient(verify=trust, trust_env=False, timeout=None) as client:  # noqa: S113 - bounded as a whole
         for place in places:
             request = client.build_request(
                 "POST",
                 url.copy_with(host=str(place)),
-                content=body,
+                content=call.body,
                 headers=sent,
                 extensions={"sni_hostname": host} if secure else {},
             )
@@ -122,23 +142,29 @@ async def _post(
 
 
 async def _places(url: httpx.URL, allowed: Sequence[Network], resolve: Resolve) -> list[Address]:
-    """Give the addresses to connect to. Raises _Refused when there is none that may be reached."""
+    """Return the addresses to connect to. Raises _Failed when there is none that may be reached."""
     port = url.port or (443 if url.scheme == "https" else 80)
     try:
         found = [parse_address(text) for text in await resolve(url.raw_host.decode("ascii"), port)]
     except socket.gaierror as error:
-        raise _Refused(f"{url.host} cannot be resolved: {error.strerror or error}") from None
+        # What cannot be resolved and what is inside sound the same: names are told apart by it, too.
+        raise _Failed(_refusal(url.host), f"{url.host} cannot be resolved: {error.strerror or error}") from None
     good = [address for address in found if may_reach(address, allowed)]
     if url.scheme != "https":
         good = [address for address in good if is_allowed(address, allowed)]
     if not good:
-        raise _Refused(_why(url.host, found))
+        raise _Failed(_refusal(url.host), _why(url.host, found))
     return good[:ADDRESSES]
 
 
-async def _resolve(host: str, port: int) -> Sequence[str]:
-    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-    found = await asyncio.get_running_loop().run_in_executor(_resolvers(), ask)
+async def _resolve(org_id: str, host: str, port: int) -> Sequence[str]:
+    try:
+        _LOOKUPS.begin(org_id)
+    except TooManyAtOnce as error:
+        raise _Failed(str(error), str(error)) from None
+    lookup = _resolvers().submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    lookup.add_done_callback(lambda _: _LOOKUPS.end(org_id))
+    found = await asyncio.wrap_future(lookup)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
@@ -149,12 +175,16 @@ def _judged(response: httpx.Response) -> Answer:
     return Answer(response.status_code, f"it answered HTTP {response.status_code}{note}")
 
 
+def _refusal(host: str) -> str:
+    return (
+        f"{host} has no address that webhooks may be sent to: one on the public Internet, by https. An operator allows "
+        "other networks by webhook_networks"
+    )
+
+
 def _why(host: str, found: Sequence[Address]) -> str:
     where = ", ".join(str(address) for address in found[:ADDRESSES])
-    return (
-        f"{host} is at {where or 'no address'}, which is not on the public Internet over https: an operator allows a "
-        "network by webhook_networks"
-    )
+    return f"{host} is at {where or 'no address'}, which is not on the public Internet over https"
 
 
 def _can_be_looked_up(url: httpx.URL) -> bool:
@@ -171,6 +201,9 @@ def _literal(host: str) -> Address | None:
         return ip_address(host)
     except ValueError:
         return None
+
+
+_LOOKUPS = InFlight("lookups of names", per_org=RESOLVERS_OF_ORG, in_all=RESOLVERS)
 
 
 @cache

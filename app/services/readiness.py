@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from app.blobs.store import BlobError
-from app.db import readiness, schema
+from app.blobs.store import BlobError, BlobFull
+from app.db import open_transactions, readiness, schema
+from app.db.open_transactions import OpenTransaction
 from app.db.schema import SchemaMismatch
 from app.db.store import DatabaseUnavailable
 from app.db.tables import SweepState
@@ -15,6 +16,7 @@ from app.services import content_store
 from app.services.context import Yard
 
 log = logging.getLogger(__name__)
+PARTS = ("database", "schema", "blobs")
 STAND_IN = "api-"
 """How the names of API processes begin, as runners of sweeps."""
 HANGS_SECONDS = 60.0
@@ -25,12 +27,14 @@ HANGS_SECONDS = 60.0
 class Readiness:
     """`parts` maps each part to `ok` or what is wrong with it; `sweep_age_seconds` the age of a sweep's last run.
 
-    `degraded_sweeps` were run last by an API process, because no control worker did; `hanging_sweep_seconds` says how
-    long ago a pass began that has not ended. `unreadable_columns` are those in which this process has met a row that
-    cannot be read. None of them makes anything unready: calls are answered.
+    `degraded` maps what works in part to what does not; `degraded_sweeps` were run last by an API process, because no
+    control worker did; `hanging_sweep_seconds` says how long ago a pass began that has not ended. `unreadable_columns`
+    are those in which this process has met a row that cannot be read. None of these makes anything unready: calls are
+    answered.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
+    degraded: dict[str, str] = field(default_factory=dict)
     sweep_age_seconds: dict[str, float] = field(default_factory=dict)
     unreadable_columns: list[str] = field(default_factory=list)
     degraded_sweeps: list[str] = field(default_factory=list)
@@ -39,7 +43,7 @@ class Readiness:
     @property
     def ready(self) -> bool:
         """Tell whether every part works."""
-        return all(state == "ok" for state in self.parts.values())
+        return all(state == "ok" or part in self.degraded for part, state in self.parts.items())
 
 
 def is_stand_in(runner: str) -> bool:
@@ -47,12 +51,13 @@ def is_stand_in(runner: str) -> bool:
     return runner.startswith(STAND_IN)
 
 
-def look(yard: Yard, *, for_anybody: bool) -> Readiness:
-    """Ask the database, its schema and the store of contents.
+def look(yard: Yard, *, for_anybody: bool, into: Readiness | None = None) -> Readiness:
+    """Ask the database, its schema and the store of contents, and note each answer `into` what is returned.
 
     `for_anybody`: who asks has shown no key, so a driver's own words, which name hosts and users, go to the log alone.
     """
-    found = Readiness(unreadable_columns=sorted(unreadable_columns))
+    found = into if into is not None else Readiness()
+    found.unreadable_columns = sorted(unreadable_columns)
     attempt = _try_in_private if for_anybody else _try
     found.parts["database"] = attempt(lambda: _connect(yard))
     found.parts["schema"] = attempt(lambda: schema.check(yard.store))
@@ -60,10 +65,11 @@ def look(yard: Yard, *, for_anybody: bool) -> Readiness:
         # The API did so at its start. Another process has to ask the database whose contents it looks at.
         found.parts["blobs"] = attempt(lambda: content_store.expect(yard))
     if found.parts.get("blobs", "ok") == "ok":
-        found.parts["blobs"] = attempt(yard.blobs.probe)
+        found.parts["blobs"] = attempt(lambda: _probe_contents(yard, found))
     if found.parts["schema"] == "ok":
-        # Of another schema the table may not be there, which is no fault of the database.
+        # Of another schema the tables may not be there, which is no fault of the database.
         found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))
+        found.parts["database"] = attempt(lambda: _held_back(yard, found, for_anybody=for_anybody))
     return found
 
 
@@ -81,6 +87,8 @@ def _try_in_private(part: Callable[[], None]) -> str:
 def _try(part: Callable[[], None]) -> str:
     try:
         part()
+    except BlobFull:
+        return "the disk for contents is full"
     except (DatabaseUnavailable, SchemaMismatch, BlobError) as error:
         return str(error)
     return "ok"
@@ -106,3 +114,33 @@ def unfinished_seconds(sweep: SweepState, now: datetime) -> float:
     """Return how long ago the oldest pass of a sweep began that has not ended; 0 when there is none."""
     since = sweep.unfinished_since
     return max(0.0, (now - since).total_seconds()) if since is not None else 0.0
+
+
+def _held_back(yard: Yard, found: Readiness, *, for_anybody: bool) -> None:
+    with yard.store.read() as session:
+        blocking = open_transactions.longest(session)
+    if blocking is None:
+        return
+    age = f"{blocking.age_seconds:.0f} s"
+    if for_anybody:
+        who = "a transaction" if blocking.pid is None else f"a transaction of the database process {blocking.pid}"
+    else:
+        who = _named(blocking)
+    found.degraded["events"] = (
+        f"{who} has been open for {age}: streams of events, and whoever follows results, get nothing that came since"
+    )
+
+
+def _named(blocking: OpenTransaction) -> str:
+    of = f"user {blocking.user or '?'}, database {blocking.database or '?'}, {blocking.state or 'state not shown'}"
+    if blocking.pid is None:
+        return f"the prepared transaction {blocking.application!r} ({of})"
+    return f"a transaction of pid {blocking.pid} ({blocking.application or 'no application name'}, {of})"
+
+
+def _probe_contents(yard: Yard, found: Readiness) -> None:
+    try:
+        yard.blobs.probe()
+    except BlobFull:
+        found.degraded["blobs"] = "uploads fail; reads and running batches go on"
+        raise

@@ -1,9 +1,8 @@
-"""Webhook endpoints of an org: made, changed, tried, deleted; their secrets are shown once (OPENAI_CONTRACT 1.11)."""
+"""Webhook endpoints of an org: made, changed, deleted; their secrets are shown once (OPENAI_CONTRACT 1.11)."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from uuid import uuid4
 
 from sqlmodel import Session
 
@@ -21,8 +20,6 @@ from app.schemas.webhooks import (
     WebhookEndpointDeleted,
     WebhookEndpointObject,
     WebhookEndpointWithSecret,
-    WebhookTest,
-    WebhookTestResult,
 )
 from app.services import cursors, ids, posting, signing_key
 from app.services.context import Caller, Yard
@@ -144,30 +141,12 @@ def rotate(yard: Yard, caller: Caller, endpoint_id: str, *, keep_old: bool) -> W
     return yard.store.run(work)
 
 
-def send_sample(yard: Yard, caller: Caller, endpoint_id: str, wanted: WebhookTest) -> WebhookTestResult:
-    """Send a sample now and give the status it was answered with. Raises BadRequest when nothing answered."""
-    with yard.store.read() as session:
-        endpoint = own(session, caller, endpoint_id)
-        now = yard.store.now(session)
-    sample = f"batch_test_{uuid4().hex}"
-    body = webhooks.payload(wanted.event_type, sample, created_at=int(now.timestamp()))
-    try:
-        headers = signed(yard, endpoint, webhooks.delivery_id(sample, 0), body, now)
-    except SecretUnknown as error:
-        raise BadRequest(str(error), code="webhook_test_failed") from None
-    rules = yard.webhooks
-    answer = posting.post(endpoint.url, body, headers, allowed=rules.networks, timeout_seconds=rules.timeout_seconds)
-    if answer.status is None:
-        raise BadRequest(f"the webhook was not answered: {answer.error}", code="webhook_test_failed", param="url")
-    return WebhookTestResult(webhook_endpoint_id=endpoint.id, event_type=wanted.event_type, status_code=answer.status)
-
-
 def signed(yard: Yard, endpoint: WebhookEndpoint, id_: str, body: bytes, now: datetime) -> dict[str, str]:
     """Give the headers of a try at `now`. Raises SecretUnknown."""
     try:
         key = signing_key.read(_key_file(yard))
     except OSError as error:
-        raise SecretUnknown(f"the key of all webhook secrets cannot be read: {error}") from error
+        raise SecretUnknown(f"the key of all webhook secrets cannot be read: {error.strerror or error}") from error
     secrets = [webhooks.secret(key, endpoint.id, endpoint.generation)]
     if webhooks.hint(secrets[0]) != endpoint.secret_hint:
         raise SecretUnknown("the key of all webhook secrets is another one than when this was made: rotate its secret")

@@ -77,6 +77,30 @@ def test_a_database_without_a_schema_is_red_though_no_server_runs(tmp_path: Path
     assert all(finding["do"] for finding in found.values() if finding["level"] == "red")
 
 
+def test_a_transaction_that_holds_events_back_is_named_with_what_ends_it(
+    api: FakePublicApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = {"events": "a transaction of the database process 4711 has been open for 95 s: streams get nothing"}
+    named = {"events": "a transaction of pid 4711 (psql, user bob, idle in transaction) has been open for 96 s"}
+    monkeypatch.setattr(server_checks, "_no_own_part", lambda: "this machine has no database of its own")
+    elsewhere = asked(api, readyz=Says(READY | {"degraded": held}))["events"]
+    assert (elsewhere.level, elsewhere.text) == ("red", held["events"])
+    assert "pg_terminate_backend" in elsewhere.do
+
+    monkeypatch.setattr(server_checks, "_no_own_part", lambda: None)
+    monkeypatch.setattr(server_checks, "_own_part", lambda: READY | {"degraded": named})
+    here = asked(api, readyz=Says(READY | {"degraded": held}))["events"]
+    assert here.text == named["events"]
+
+
+def test_a_disk_that_is_full_is_red_and_says_what_goes_on(api: FakePublicApi) -> None:
+    parts = READY["parts"] | {"blobs": "the disk for contents is full"}
+    degraded = {"blobs": "uploads fail; reads and running batches go on"}
+    found = asked(api, readyz=Says(READY | {"parts": parts, "degraded": degraded}))["blobs"]
+    assert found.level == "red"
+    assert found.text == "the disk for contents is full: uploads fail; reads and running batches go on"
+
+
 def test_parts_of_the_server_are_what_it_says_of_them(api: FakePublicApi) -> None:
     parts = {"database": "ok", "schema": "it is at 0001, not 0002", "blobs": "disk full"}
     found = asked(api, readyz=Says({"ready": False, "parts": parts}, 503))

@@ -5,15 +5,18 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from app.control.agent import DELIVERY_THREADS, ControlAgent
+from app.control.agent import DELIVERIES_OF_ORG, DELIVERY_THREADS, ControlAgent
 from app.control.place import Place
+from app.db.tables import Org
 from app.domain.webhooks import EVENT_TYPES
+from app.schemas.batches import NewBatch
 from app.schemas.webhooks import NewWebhookEndpoint
-from app.services import delivery_views, webhooks
-from app.services.context import Yard
+from app.services import batches, blobs, delivery_views, files, stops, webhooks
+from app.services.context import Caller, Yard
+from app.services.files import Upload
 from app.sweeps.election import SWEEPS
 from tests.fakes.webhook_receiver import WebhookReceiver
-from tests.yards import USER, batch, cancel, created
+from tests.yards import CHAT, USER, batch, cancel, created, input_row
 
 LONG = 30.0
 
@@ -38,7 +41,7 @@ def test_batches_are_finalized_while_every_webhook_hangs(yard: Yard) -> None:
         try:
             first, second = created(yard), created(yard)
             cancel(yard, first)
-            wait_for(agent, lambda: len(receiver.received) == DELIVERY_THREADS)
+            wait_for(agent, lambda: len(receiver.received) == DELIVERIES_OF_ORG)
             assert batch(yard, first).state == "cancelled"
             cancel(yard, second)
             wait_for(agent, lambda: batch(yard, second).state == "cancelled")
@@ -47,6 +50,38 @@ def test_batches_are_finalized_while_every_webhook_hangs(yard: Yard) -> None:
         finally:
             receiver.released.set()
             agent.stop()
+
+
+def test_an_org_whose_endpoints_all_hang_leaves_threads_for_another_one(yard: Yard) -> None:
+    with WebhookReceiver() as hanging, WebhookReceiver() as receiver, TemporaryDirectory() as folder:
+        hanging.released.clear()
+        for number in range(DELIVERY_THREADS):
+            wanted = {"name": f"n{number}", "url": hanging.url, "event_types": list(EVENT_TYPES)}
+            webhooks.create(yard, USER, NewWebhookEndpoint.model_validate(wanted))
+        agent = ControlAgent(yard, place=Place(Path(folder)), periods=dict.fromkeys(SWEEPS, 60.0), threads=1)
+        agent.start()
+        try:
+            cancel(yard, created(yard))
+            wait_for(agent, lambda: len(hanging.received) == DELIVERIES_OF_ORG)
+            _has_an_end_to_be_told_of(yard, receiver.url)
+            wait_for(agent, lambda: receiver.received)
+            assert len(hanging.received) == DELIVERIES_OF_ORG, "no more than its share, though it was woken often"
+        finally:
+            hanging.released.set()
+            agent.stop()
+
+
+def _has_an_end_to_be_told_of(yard: Yard, url: str) -> None:
+    """Another org with an endpoint and a cancelled batch; its delivery is newer than all others."""
+    other = Caller("org_2", None, "other", frozenset({"admin"}))
+    with yard.store.begin() as session:
+        session.add(Org(id=other.org_id, name="two", created_at=yard.store.now(session)))
+    wanted = {"name": "theirs", "url": url, "event_types": list(EVENT_TYPES)}
+    webhooks.create(yard, other, NewWebhookEndpoint.model_validate(wanted))
+    key, stored = blobs.write(yard, other.org_id, [input_row(0)])
+    file_id = files.create(yard, other, key, stored, Upload(purpose="batch", filename="input.jsonl")).id
+    new = NewBatch(input_file_id=file_id, endpoint=CHAT, completion_window="24h")
+    stops.cancel(yard, other, batches.create(yard, other, new).id)
 
 
 def _delivered(yard: Yard) -> int:

@@ -13,7 +13,6 @@ from app.control.beats import Beats
 from app.control.work import BatchWork, WorkBell
 from app.db.store import Store
 from app.services.context import Yard
-from app.services.control import claim_control
 from app.sweeps.sweeper import Sweeper
 
 LONG = 20.0
@@ -78,7 +77,7 @@ def test_a_database_that_is_away_is_a_line_a_look_and_no_trace(
     beats = Beats(away, name="control", install_id="control", boot_id="control", stopping=stopping)
     beats.worker_id = "wrk_1"
     bell = WorkBell(1)
-    work = BatchWork(away, beats, bell, stopping, claim_control)
+    work = BatchWork(away, beats, bell, stopping)
     sweeper = Sweeper(away, periods={"requeue": 3600.0}, runner="control", stopping=stopping)
     threads = [threading.Thread(target=run, daemon=True) for run in (work.run, sweeper.run)]
     with caplog.at_level(logging.WARNING):

@@ -1,5 +1,6 @@
 """Where a webhook goes, and how little of the answer it waits for: real sockets, and a resolver that lies."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -20,8 +21,19 @@ def receiver() -> Iterator[WebhookReceiver]:
         yield found
 
 
-def post(url: str, *, allowed: object = HERE, timeout: float = 20.0, resolve: object = None) -> posting.Answer:
-    return posting.post(url, b"{}", {"webhook-id": "wh_1"}, allowed=allowed, timeout_seconds=timeout, resolve=resolve)  # type: ignore[arg-type]
+def post(
+    url: str,
+    *,
+    allowed: object = HERE,
+    timeout: float = 20.0,
+    resolve: object = None,
+    operator: bool = True,
+    org: str = "org_1",
+) -> posting.Answer:
+    """What the org is told; the operator's is told everything."""
+    call = posting.Call(org, url, b"{}", {"webhook-id": "wh_1"})
+    answer = asyncio.run(posting.post(call, allowed=allowed, timeout_seconds=timeout, resolve=resolve))  # type: ignore[arg-type]
+    return answer.told_to(operator=operator)
 
 
 def test_a_2xx_is_taken_and_anything_else_is_not(receiver: WebhookReceiver) -> None:
@@ -138,6 +150,76 @@ def test_a_closed_port_and_a_name_that_is_none_say_so() -> None:
     assert "cannot be resolved" in (post("https://nowhere.example.org/", resolve=resolve).error or "")
 
 
+def resolving(*addresses: str) -> object:
+    """A resolver that finds these; none: there is no such name."""
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        if not addresses:
+            raise socket.gaierror(-2, "Name or service not known")
+        return addresses
+
+    return resolve
+
+
+def test_names_inside_and_names_that_are_none_sound_the_same_and_only_the_operator_hears_more() -> None:
+    url = "https://db.internal/hook"
+    found = [resolving("10.1.2.3"), resolving("127.0.0.1"), resolving("fd00::1"), resolving()]
+    told = [post(url, allowed=(), resolve=each, operator=False) for each in found]
+    assert len(set(told)) == 1
+    assert (told[0].status, "10.1.2.3" in str(told[0])) == (None, False)
+    details = [post(url, allowed=(), resolve=each).error or "" for each in found]
+    assert "10.1.2.3" in details[0]
+    assert "cannot be resolved" in details[3]
+
+
+def test_ports_inside_sound_the_same_whatever_is_behind_them(receiver: WebhookReceiver) -> None:
+    """A closed one, one that says nothing, one that speaks something else, one that wants TLS."""
+
+    def greet(listening: socket.socket) -> None:
+        peer, _ = listening.accept()
+        with peer:
+            peer.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            peer.recv(1000)
+
+    receiver.released.clear()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        closed_port = closed.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listening, WebhookReceiver(tls=True) as secure:
+        greeting = threading.Thread(target=greet, args=(listening,))
+        greeting.start()
+        ports = [closed_port, listening.getsockname()[1], receiver.port, secure.port]
+        urls = [f"http://127.0.0.1:{port}/" for port in ports] + [f"https://127.0.0.1:{closed_port}/"]
+        told = [post(url, timeout=0.5, operator=False) for url in urls]
+        greeting.join()
+    receiver.released.set()
+    assert {answer.error for answer in told} == {"no HTTP answer from 127.0.0.1"}
+    assert "ConnectError" in (post(urls[0]).error or ""), "the operator reads what it was"
+
+
+def test_names_that_nobody_answers_for_leave_other_orgs_their_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a name keeps a thread for as long as the system's own resolver waits, longer than a try."""
+    answers = threading.Event()
+    system = socket.getaddrinfo
+
+    def hang(host: object, *rest: object, **more: object) -> object:
+        if host == "hangs.example.org":
+            assert answers.wait(30)
+        return system("127.0.0.1", *rest, **more)  # type: ignore[arg-type, misc]
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    with WebhookReceiver() as receiver:
+        try:
+            url = f"http://hangs.example.org:{receiver.port}/"
+            hung = [post(url, timeout=0.05, org="hostile").error for _ in range(posting.RESOLVERS_OF_ORG)]
+            refused = post(url, timeout=20, org="hostile")
+            taken = post(f"http://good.example.org:{receiver.port}/", org="honest")
+        finally:
+            answers.set()
+    assert set(hung) == {"no answer within 0.05 s"}
+    assert "lookups of names of this org are under way" in (refused.error or "")
+    assert taken.status == 200
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
@@ -146,8 +228,8 @@ def test_a_closed_port_and_a_name_that_is_none_say_so() -> None:
         ("https://", "no host"),
         ("https://user:pass@hooks.example.org/", "password"),
         ("https://hooks.example.org/#x", "fragment"),
-        ("https://10.0.0.1/", "not on the public Internet"),
-        ("https://[::ffff:169.254.169.254]/", "not on the public Internet"),
+        ("https://10.0.0.1/", "no address that webhooks may be sent to"),
+        ("https://[::ffff:169.254.169.254]/", "no address that webhooks may be sent to"),
         ("https://hooks.example.org/" + "x" * 3000, "characters"),
         ("https://hooks.example.org/\x00", "no URL"),
         ("https://hooks.example.org/\ud800", "no URL"),

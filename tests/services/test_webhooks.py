@@ -13,7 +13,7 @@ from app.db.tables import Event, WebhookEndpoint
 from app.domain import webhooks as rules
 from app.domain.errors import BadRequest, LimitReached, NotFound
 from app.schemas.webhooks import NewWebhookEndpoint, WebhookDelivery, WebhookEndpointChanges, WebhookTest
-from app.services import control, delivery_views, webhooks
+from app.services import control, delivery_views, webhook_samples, webhooks
 from app.services.context import Caller, Yard
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.yards import USER, Controller, assert_sound, batch, cancel, created, later, machine, validated
@@ -283,7 +283,7 @@ def test_a_copy_of_the_database_without_the_key_signs_nothing(
         assert why in (deliveries(yard, found)[0].last_error or "")
         later(yard, 60)
     with pytest.raises(BadRequest, match="rotate"):
-        webhooks.send_sample(copied, USER, found, WebhookTest(event_type="batch.failed"))
+        webhook_samples.signed_sample(copied, USER, found, WebhookTest(event_type="batch.failed"))
     webhooks.rotate(copied, USER, found, keep_old=False)
     assert Deliverer(copied).delivers() == 1
     assert len(receiver.received) == 1
@@ -318,7 +318,7 @@ def test_another_orgs_endpoint_is_not_there(yard: Yard, receiver: WebhookReceive
         lambda: webhooks.update(yard, stranger, found, WebhookEndpointChanges(name="x")),
         lambda: webhooks.delete(yard, stranger, found),
         lambda: webhooks.rotate(yard, stranger, found, keep_old=False),
-        lambda: webhooks.send_sample(yard, stranger, found, WebhookTest(event_type="batch.failed")),
+        lambda: webhook_samples.signed_sample(yard, stranger, found, WebhookTest(event_type="batch.failed")),
         lambda: delivery_views.listed(yard, stranger, found),
     ):
         with pytest.raises(NotFound):
