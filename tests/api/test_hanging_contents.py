@@ -1,12 +1,10 @@
 """A store of contents that hangs takes the threads of calls that read contents, and none of any other call's."""
 
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import httpx
@@ -14,9 +12,9 @@ import pytest
 
 from app.api.threads import CONTENTS, WORKER_CONTENTS
 from app.blobs import local
-from app.db.inputs import input_blob
 from app.schemas.claims import ReleaseRequest
 from app.schemas.workers import Heartbeat
+from tests.fakes.hanging_blobs import HangingBlobs
 from tests.hands import Hands, do_control_work, hello
 from tests.served import Served, rows
 
@@ -38,58 +36,32 @@ def many(served: Served, key: str, send: Callable[[httpx.Client, int], Any]) -> 
     return threads
 
 
-@contextmanager
-def hanging(path: Path) -> Iterator[None]:
-    """Have a content hang as a file of a dead mount does, until the end of the block."""
-    content = path.read_bytes()
-    path.unlink()
-    os.mkfifo(path)
-    try:
-        yield
-    finally:
-        gone = path.rename(path.with_name("gone"))
-        path.write_bytes(content)
-        os.close(os.open(gone, os.O_RDWR | os.O_NONBLOCK))
-        gone.unlink()
-
-
-def at_contents() -> int:
-    """How many threads of the API are in a call into the store of contents now."""
-    return sum(_is_at_contents(frame) for frame in sys._current_frames().values())
-
-
-def _is_at_contents(frame: FrameType | None) -> bool:
-    while frame is not None and frame.f_code.co_filename != local.__file__:
-        frame = frame.f_back
-    return frame is not None
-
-
 @pytest.fixture
 def served(served_on_sqlite: Served) -> Served:
     return served_on_sqlite
 
 
 @pytest.fixture
-def content(served: Served, tmp_path: Path) -> tuple[str, Path]:
-    """A batch that is validated, and where its input lies."""
+def content(served: Served, tmp_path: Path) -> tuple[str, HangingBlobs]:
+    """The input file of a batch that is validated, and the store it lies in."""
     with served.client(served.key("submit")) as sdk:
         file = sdk.files.create(file=("in.jsonl", rows(8)), purpose="batch")
         sdk.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
         do_control_work(served)
-        (batch,) = sdk.batches.list().data
-    with served.yard.store.read() as session:
-        (path,) = (tmp_path / "data").rglob(input_blob(session, batch.id))
-    return file.id, path
+    (marker,) = (tmp_path / "data").rglob(local.MARKER)
+    contents = HangingBlobs(marker.parent)
+    served.app.state.yard = replace(served.yard, blobs=contents)
+    return file.id, contents
 
 
 def test_downloads_that_hang_hold_up_no_other_call(
-    served: Served, content: tuple[str, Path], until: Callable[..., None]
+    served: Served, content: tuple[str, HangingBlobs], until: Callable[..., None]
 ) -> None:
-    file_id, path = content
+    file_id, contents = content
     hands = Hands(served)
-    with hanging(path), served.http() as http:
+    with contents.away(), served.http() as http:
         hung = many(served, served.key("read"), lambda http, _: http.get(f"/v1/files/{file_id}/content"))
-        until(lambda: at_contents() >= CONTENTS.count)
+        until(lambda: contents.hanging >= CONTENTS.count)
         answers_still(http, hands)
     for thread in hung:
         thread.join(SECONDS)
@@ -97,14 +69,14 @@ def test_downloads_that_hang_hold_up_no_other_call(
 
 
 def test_claims_whose_rows_hang_hold_up_no_other_call(
-    served: Served, content: tuple[str, Path], until: Callable[..., None]
+    served: Served, content: tuple[str, HangingBlobs], until: Callable[..., None]
 ) -> None:
-    _, path = content
+    _, contents = content
     hands = Hands(served)
     claim = {"worker_id": hands.worker_id, "boot_id": hands.boot_id, "request_id": "the-same"}
-    with hanging(path), served.http() as http:
+    with contents.away(), served.http() as http:
         hung = many(served, served.key("worker"), lambda http, _: http.post("/workers/claim", json=claim))
-        until(lambda: at_contents() >= WORKER_CONTENTS.count)
+        until(lambda: contents.hanging >= WORKER_CONTENTS.count)
         answers_still(http, hands)
     for thread in hung:
         thread.join(SECONDS)

@@ -1,6 +1,5 @@
 """The control agent with its real threads: it needs no bell, outlives errors, and gives back what it cannot do."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from app.services import control
 from app.services.context import Yard
 from app.sweeps.election import SWEEPS
 from tests.databases import ON_POSTGRES_LATER
+from tests.fakes.hanging_blobs import HangingBlobs
 from tests.logged import logged
 from tests.yards import Controller, batch, cancel, control_job, created, states
 
@@ -63,20 +63,14 @@ def test_it_takes_work_without_any_bell(yard: Yard) -> None:
 def test_work_whose_disk_hangs_is_said_again_and_again_and_ends_when_the_disk_answers(
     yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pipe that nobody writes into hangs as a file of a dead mount does."""
     monkeypatch.setattr(watch, "LONG_SECONDS", 0.5)
     first = created(yard)
-    with yard.store.read() as session:
-        (path,) = (tmp_path / "blobs").rglob(input_blob(session, first))
-    content = path.read_bytes()
-    path.unlink()
-    os.mkfifo(path)
-    quick = replace(yard, timing=Timing(0.6, 5.0, 20.0, kill_after_seconds=0.0, sweep_seconds=1.0))
-    with running(quick, threads=1):
+    contents = HangingBlobs(tmp_path / "blobs")
+    contents.go_away()
+    quick = Timing(0.6, 5.0, 20.0, kill_after_seconds=0.0, sweep_seconds=1.0)
+    with running(replace(yard, blobs=contents, timing=quick), threads=1):
         wait_for(lambda: caplog.text.count(f"validate of {first} has taken") >= 2)
-        hanging = path.rename(path.with_name("hanging"))
-        path.write_bytes(content)
-        hanging.write_bytes(b"")  # no file, so that it is read once more, under a lease
+        contents.come_back()
         wait_for(lambda: batch(yard, first).state == "validated")
 
 

@@ -2,7 +2,8 @@
 
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from app.blobs.local import LocalBlobs
@@ -25,6 +26,15 @@ class HangingBlobs(LocalBlobs):
         with suppress(OSError):  # nobody waits
             os.close(os.open(gone, os.O_WRONLY | os.O_NONBLOCK))
         gone.unlink()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Be away until the end of the block."""
+        self.go_away()
+        try:
+            yield
+        finally:
+            self.come_back()
 
     def collect_leftovers(self, older_than_seconds: float) -> int:
         self._wait()
