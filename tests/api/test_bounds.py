@@ -114,7 +114,8 @@ def test_the_rule_finds_what_has_no_bound(kind: Any, wrong: list[str]) -> None:
 
 
 SAMPLES = [
-    {"memory_total": HUGE, "memory_available": HUGE, "disk_free": HUGE, "cpus": HUGE, "load1": HUGE},
+    {"memory_total": HUGE, "memory_available": HUGE, "disk_free": HUGE, "cpus": HUGE},
+    {"load1": HUGE},
     {"load1": 1e308, "cpus": 0},
     {"load1": -1.0},
     {"gpus": [{"index": 0, "name": "a", "memory_used": HUGE, "utilization": HUGE}]},
