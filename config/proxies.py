@@ -9,12 +9,15 @@ from urllib.parse import urlsplit
 
 from config.broker_url import is_loopback
 
+KINDS = ("http", "https", "socks5", "socks5h")
+"""SOCKS, as of `ssh -D`: the proxy looks the API's name up, whichever of the two is named."""
+
 
 def proxy_for(url: str) -> str | None:
     """Give the URL of the proxy for `url`. None: none is named, or NO_PROXY names the host, or no proxy would know it.
 
     That is so of this machine's loopback, and of a name without a dot, such as `api` between containers.
-    Raises ValueError for a proxy of another kind, SOCKS for one.
+    Raises ValueError for a proxy of a kind that is not known.
     """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - takes long, and most processes call nobody
 
@@ -29,10 +32,10 @@ def proxy_for(url: str) -> str | None:
     if not found:
         return None
     proxy = found if "://" in found else f"http://{found}"
-    if not proxy.startswith(("http://", "https://")) or not urlsplit(proxy).hostname:
+    if urlsplit(proxy).scheme not in KINDS or not urlsplit(proxy).hostname:
         raise ValueError(
-            f"the environment's {parts.scheme.upper()}_PROXY or ALL_PROXY is no http:// or https:// URL; have NO_PROXY "
-            f"name {host}, where no proxy is needed"
+            f"the environment's {parts.scheme.upper()}_PROXY or ALL_PROXY is no URL of a proxy that gpuyard knows "
+            f"({', '.join(f'{kind}://' for kind in KINDS)}); have NO_PROXY name {host}, where no proxy is needed"
         )
     return proxy
 

@@ -7,10 +7,12 @@ loss: every reply is one line, in ASCII (a raw U+2028 makes `str.splitlines` see
 
 import json
 import re
+import sys
 from typing import NoReturn
 
 import msgspec
 
+from app.domain.quoting import printable
 from app.domain.rows import Blame, Reply, Row, RowError, RowErrorCode, Usage
 from executors.asked import PEEKS, Peek
 from executors.error_bodies import SHOWN_CHARACTERS, in_openais_shape, shown, status_inside
@@ -19,6 +21,10 @@ from executors.usage import MAX_COUNT, usage_of
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
+_NOT_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
+MAX_DIGITS = sys.int_info.default_max_str_digits
+_CHARSET = re.compile(r"charset=\"?([^;\"\s]+)", re.IGNORECASE)
+_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _FRAME = b"data:"
 
 _peeks = {endpoint: msgspec.json.Decoder(kind) for endpoint, kind in PEEKS.items()}
@@ -31,6 +37,11 @@ class _OtherShape(Peek):
 
     why: str = ""
 
+    @property
+    def is_void(self) -> bool:
+        """It is the answer to something else."""
+        return True
+
     def fault(self, row: Row) -> str:
         return f"the runtime's answer has not the shape of {row.endpoint}: {self.why}"
 
@@ -40,26 +51,28 @@ def reply_of(answer: Answer, *, request_id: str, row: Row | None = None) -> Repl
 
     4xx, 5xx: the runtime's status and body. 2xx: its JSON object; with an `error` inside it is a failure with that
     error's code. What the runtime broke off is RUNTIME_UNAVAILABLE and blames nobody. Anything else, and what is no
-    answer to what `row` asked, is INTERNAL_ERROR.
+    answer to what `row` asked, is INTERNAL_ERROR; it blames nobody where it is no answer of the endpoint at all.
     """
     request_id = answer.headers.get("x-request-id") or request_id
     if answer.status >= 400:  # noqa: PLR2004 - HTTP: client and server errors
         return _failure(answer.status, answer.body, request_id)
     if answer.status >= 300:  # noqa: PLR2004 - HTTP: redirects
-        place = answer.headers.get("location", "nowhere")[:SHOWN_CHARACTERS]
-        return _broken(f"the runtime redirects to {place}: set the runtime's URL to the place itself", request_id)
+        return _redirected(answer, request_id)
     body = one_ascii_line(answer.body)
     peeked = _peek_at(body, row) if body is not None else None
     if body is None or peeked is None:
-        return _no_object(answer, request_id)
+        return _no_object(answer, request_id, is_text=body is not None)
     if status := _failed_inside(peeked):
         return _failure(status, body, request_id)
     if peeked.was_broken_off:
         # Not the row's doing, and no whole answer: as if the connection had been cut (B-14).
         error = RowError(RowErrorCode.RUNTIME_UNAVAILABLE, 'the runtime broke the row off (finish_reason "abort")')
         return Reply(error=error, request_id=request_id, blame=Blame.UNCLEAR)
-    if row is not None and (fault := peeked.fault(row)):
-        return _broken(fault, request_id)
+    fault = peeked.fault(row) if row is not None else None
+    if fault is None and has_endless_number(body):
+        fault = f"the runtime's answer has a number of more than {MAX_DIGITS} digits"
+    if fault is not None:
+        return _broken(fault, request_id, Blame.UNCLEAR if peeked.is_void else Blame.ROW)
     usage = Usage() if isinstance(peeked.usage, msgspec.UnsetType) else usage_of(bytes(peeked.usage))
     return Reply(status=answer.status, body=body, request_id=request_id, usage=usage)
 
@@ -80,17 +93,47 @@ def one_ascii_line(raw: bytes) -> bytes | None:
     return escaped.encode("ascii").translate(_LINE_ENDS)
 
 
+def has_endless_number(body: bytes) -> bool:
+    """Whether JSON holds an integer that Python, and so most clients, refuses to read."""
+    if not body[MAX_DIGITS::MAX_DIGITS].translate(None, _NOT_DIGITS):
+        return False  # a longer run of digits would show at one of these places
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _charset(answer: Answer) -> str:
+    """Name the encoding of a text that is not UTF-8."""
+    for mark, name in _MARKS.items():
+        if answer.body.startswith(mark):
+            return name
+    named = _CHARSET.search(answer.headers.get("content-type", ""))
+    return printable(named[1])[:100] if named and named[1].lower() != "utf-8" else "an encoding it does not name"
+
+
 def _failure(status: int, raw: bytes, request_id: str) -> Reply:
     body = one_ascii_line(raw)
-    json_body = body if body is not None and _is_json(body) else None
+    json_body = body if body is not None and _is_json(body) and not has_endless_number(body) else None
     return Reply(status=status, body=in_openais_shape(status, json_body, raw), request_id=request_id)
 
 
-def _no_object(answer: Answer, request_id: str) -> Reply:
+def _redirected(answer: Answer, request_id: str) -> Reply:
+    """Name a redirect that is not followed: a proxy sends it for a runtime that is away, or that is elsewhere."""
+    place = printable(answer.headers.get("location", "nowhere"))[:SHOWN_CHARACTERS]
+    said = f"the runtime redirects to {place}: set the runtime's URL to the place itself"
+    error = RowError(RowErrorCode.RUNTIME_UNAVAILABLE, said)
+    return Reply(error=error, request_id=request_id, blame=Blame.RUNTIME)
+
+
+def _no_object(answer: Answer, request_id: str, *, is_text: bool) -> Reply:
     """Judge a 2xx without a JSON object. A stream may hold the engine's last words, with `[DONE]` after them."""
+    if not is_text:
+        return _broken(f"the runtime's answer is not UTF-8 but {_charset(answer)}", request_id)
     if not answer.body.lstrip().startswith(_FRAME):
         said = f"the runtime answered {answer.status} without a JSON object: {shown(answer.body)}"
-        return _broken(said, request_id)
+        return _broken(said, request_id, Blame.UNCLEAR)
     for line in answer.body.splitlines():
         frame = line.removeprefix(_FRAME).strip()
         peeked = _peek_at(frame, None) if b'"error"' in frame else None
@@ -158,5 +201,5 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _broken(message: str, request_id: str) -> Reply:
-    return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, message), request_id=request_id)
+def _broken(message: str, request_id: str, blame: Blame = Blame.ROW) -> Reply:
+    return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, message), request_id=request_id, blame=blame)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from app.domain.rows import Row
+from executors.error_bodies import shown
 from executors.usage import usage_of
 
 _NUMBER = frozenset(b"-0123456789")
@@ -46,6 +47,11 @@ class Peek(msgspec.Struct):
         """Whether the runtime ended the work by itself and answered what it had until then."""
         return False
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it answers nothing, whatever was asked: no engine says that, and a proxy might."""
+        return False
+
     def fault(self, row: Row) -> str | None:  # noqa: ARG002 - the endpoints' own answers say more
         """Say in what this is no answer to `row`, None where it is one."""
         return None
@@ -62,6 +68,11 @@ class Choices(Peek):
         if isinstance(self.choices, UnsetType):
             return False
         return _DROPPED in [one.finish_reason for one in self.choices]
+
+    @property
+    def is_void(self) -> bool:
+        """There is no choice at all."""
+        return isinstance(self.choices, UnsetType) or not self.choices
 
     def fault(self, row: Row) -> str | None:
         """Each prompt must have `n` choices, and logprobs where they were asked for."""
@@ -91,6 +102,11 @@ class Vectors(Peek):
 
     data: list[Vector] | UnsetType = UNSET
 
+    @property
+    def is_void(self) -> bool:
+        """There is no vector at all."""
+        return isinstance(self.data, UnsetType) or not self.data
+
     def fault(self, row: Row) -> str | None:
         """Each input must have one vector, in the form and of the size that was asked for."""
         asked = _decoded(_embed_request, row.body, _EmbedRequest())
@@ -107,6 +123,11 @@ class Output(Peek):
 
     output: list[Thing] | UnsetType = UNSET
     status: Any = None
+
+    @property
+    def is_void(self) -> bool:
+        """There is no output at all."""
+        return isinstance(self.output, UnsetType)
 
     def fault(self, row: Row) -> str | None:  # noqa: ARG002 - the same for each
         """It must be whole: a runtime that works on in the background has answered nothing yet."""
@@ -176,7 +197,7 @@ def _vector_fault(embedding: Raw | UnsetType, asked: _EmbedRequest) -> str | Non
         if first == b"[":
             return "the runtime answered one vector for each token, not one for each input"
         if not first or first[0] not in _NUMBER or b"n" in written:
-            return f"the runtime answered no vector of numbers: {written[:100].decode('utf-8', 'replace')}"
+            return f"the runtime answered no vector of numbers: {shown(written[:100])}"
     if type(asked.dimensions) is int and (size := _size(written, is_text=is_text)) != asked.dimensions:
         return f"asked for dimensions={asked.dimensions}, the runtime answered vectors of {size} numbers"
     return None

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from app.domain.quoting import printable
+
 SHOWN_CHARACTERS = 1000
 
 _OVERFLOW = re.compile(
@@ -32,7 +34,14 @@ class _Body(msgspec.Struct):
     error: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+class _Own(msgspec.Struct):
+    error: Any = None
+    detail: Any = None
+    object: Any = None
+
+
 _body = msgspec.json.Decoder(_Body)
+_own = msgspec.json.Decoder(_Own)
 
 
 def in_openais_shape(status: int, body: bytes | None, raw: bytes) -> bytes:
@@ -74,10 +83,22 @@ def misses_model(status: int | None, body: bytes | None, model: str) -> bool:
     return status == 400 and name in said and _NO_MODEL.search(said) is not None  # noqa: PLR2004 - bad request
 
 
+def is_runtimes_own(body: bytes) -> bool:
+    """Whether an error's body has a shape that engines use, and that proxies before them do not.
+
+    That is an `error` (OpenAI, vLLM, llama.cpp, Ollama), a `detail` (FastAPI), or `"object": "error"` (SGLang).
+    """
+    try:
+        own = _own.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return False
+    return bool(own.error or own.detail) or own.object == "error"
+
+
 def shown(raw: bytes) -> str:
-    """Quote what came, to a length that a person reads."""
-    text = raw[: 4 * SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
-    return text[:SHOWN_CHARACTERS] or "(an empty body)"
+    """Quote the printable text of what came, to a length that a person reads."""
+    text = printable(raw[: 4 * SHOWN_CHARACTERS].decode("utf-8", "replace")).strip()
+    return text[:SHOWN_CHARACTERS] or ("(no text)" if raw.strip() else "(an empty body)")
 
 
 def _has_error_object(body: bytes) -> bool:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from executors.cancellation import CancelToken, RowCancelled
 from executors.http_connection import ONE_WRITE_BYTES, Connection
@@ -23,6 +23,10 @@ from executors.http_wire import Answer, ConnectionCut, HttpError, MustWait, Unre
 
 _PATH = re.compile(r"/[!-~]*")
 _HEADER_VALUE = re.compile(r"[!-~]*")
+_PORTS = {"http": 80, "https": 443}
+_MOVED = frozenset({307, 308})
+_MAX_MOVES = 5
+_MAX_STARTS = 100
 
 
 class ClientClosed(HttpError):
@@ -39,13 +43,17 @@ class HttpClient:
             raise ValueError(f"{url!r} is no URL like http://127.0.0.1:8000")
         if api_key is not None and not _HEADER_VALUE.fullmatch(api_key):
             raise ValueError("the runtime's API key has characters that a header cannot carry")
-        self._address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        self._address = (parts.hostname, parts.port or _PORTS[parts.scheme])
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._base = f"{parts.scheme}://{parts.netloc}/"
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         self._connect_seconds = connect_seconds
         self._max_answer_bytes = max_answer_bytes
         authorization = f"Authorization: Bearer {api_key}\r\n" if api_key else ""
-        self._headers = f"Host: {parts.netloc}\r\nAccept: application/json\r\n{authorization}"
+        self._headers = (
+            f"Host: {parts.netloc}\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n{authorization}"
+        )
+        self._origin = (parts.scheme, *self._address)
         self._starts: dict[str, bytes] = {}  # of a request's head, by path
         self._idle: deque[Connection] = deque()
         self._open: set[Connection] = set()
@@ -61,12 +69,16 @@ class HttpClient:
 
     def get(self, path: str, *, deadline: float) -> Answer:
         """Ask for a path, until `deadline` (monotonic seconds). Raises HttpError."""
-        head = f"GET {self._path(path)} HTTP/1.1\r\n{self._headers}\r\n".encode("ascii")
-        return self._exchange(head, b"", deadline, CancelToken())
+
+        def head(target: str) -> bytes:
+            return f"GET {target} HTTP/1.1\r\n{self._headers}\r\n".encode("ascii")
+
+        return self._follow(self._path(path), head, b"", deadline, CancelToken())
 
     def post(self, path: str, body: bytes, *, request_id: str, deadline: float, cancelled: CancelToken) -> Answer:
         """Send a JSON body as it stands. Raises HttpError, or RowCancelled once the connection is cut."""
-        return self._exchange(self._post_head(path, body, request_id), body, deadline, cancelled)
+        head = partial(self._post_head, body=body, request_id=request_id)
+        return self._follow(self._path(path), head, body, deadline, cancelled)
 
     def begin(
         self,
@@ -83,7 +95,7 @@ class HttpClient:
         `ended` is called once, in the client's own thread and maybe before this returns: it must not wait. False:
         nothing was sent, `post` it. So it is while no connection is free, over TLS, and for a very large body.
         """
-        head = self._post_head(path, body, request_id)
+        head = self._post_head(self._path(path), body, request_id)
         if self._loop is None or len(body) > ONE_WRITE_BYTES or (connection := self._take_kept()) is None:
             return False
         try:
@@ -138,11 +150,38 @@ class HttpClient:
             raise ValueError(f"not a path: {path[:200]!r}")
         return self._prefix + path
 
-    def _post_head(self, path: str, body: bytes, request_id: str) -> bytes:
-        start = self._starts.get(path)
+    def moved_to(self, answer: Answer) -> str | None:
+        """Return where a 307 or 308 sends the same request on this server; None for any other answer."""
+        place = answer.headers.get("location")
+        if answer.status not in _MOVED or not place:
+            return None
+        try:
+            parts = urlsplit(urljoin(self._base, place))
+            origin = (parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme))
+        except ValueError:  # an address or a port that is none
+            return None
+        target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        return target if origin == self._origin and _PATH.fullmatch(target) else None
+
+    def _follow(
+        self, target: str, head: Callable[[str], bytes], body: bytes, deadline: float, cancelled: CancelToken
+    ) -> Answer:
+        """Send a request, and again to where the server has moved it. An answer that is a redirect was not followed."""
+        for _ in range(_MAX_MOVES):
+            answer = self._exchange(head(target), body, deadline, cancelled)
+            moved = self.moved_to(answer)
+            if moved is None:
+                break
+            target = moved
+        return answer
+
+    def _post_head(self, target: str, body: bytes, request_id: str) -> bytes:
+        start = self._starts.get(target)
         if start is None:
-            lines = f"POST {self._path(path)} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
-            start = self._starts[path] = lines.encode("ascii")
+            if len(self._starts) >= _MAX_STARTS:
+                self._starts.clear()
+            lines = f"POST {target} HTTP/1.1\r\n{self._headers}Content-Type: application/json\r\n"
+            start = self._starts[target] = lines.encode("ascii")
         return b"%bX-Request-Id: %b\r\nContent-Length: %d\r\n\r\n" % (start, request_id.encode(), len(body))
 
     def _exchange(self, head: bytes, body: bytes, deadline: float, cancelled: CancelToken) -> Answer:

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Iterator
 
+from executors.content_encodings import decoded
 from executors.http_wire import Answer, AnswerReader, DeadlinePassed, Unreachable
 
 IDLE_SECONDS = 4.0
@@ -51,7 +52,7 @@ class Connection:
         answer = self._send(head, body, deadline).read(deadline)
         self.used = True
         self._used_at = time.monotonic()
-        return answer
+        return decoded(answer, self._max_answer_bytes)
 
     # --- an exchange that nobody waits for, once connected
 
@@ -90,7 +91,7 @@ class Connection:
             raise ValueError("nothing was begun")
         answer = self._reader.read(deadline)
         self._used_at = time.monotonic()
-        return answer
+        return decoded(answer, self._max_answer_bytes)
 
     def _send_on(self) -> None:
         if self._sock is None:

@@ -1,4 +1,4 @@
-"""When a row is tried again on the same runtime, and whose doing its reply is. One `Retries` a row; it does no I/O.
+r"""When a row is tried again on the same runtime, and whose doing its reply is. One `Retries` a row; it does no I/O.
 
 A few tries here spare the row a way back through the worker's queue. Whether it runs again after them is the worker's
 to decide, which knows how other rows fare (app.worker.verdicts).
@@ -7,10 +7,18 @@ to decide, which knows how other rows fare (app.worker.verdicts).
 |---|---|---|
 | no connection | 2 times | the runtime |
 | 429, 502, 503, 504 | for 30 s, not before `Retry-After` | the runtime |
+| 499, 520-523, 525-527, 529, 530 of a proxy * | for 30 s | the runtime |
+| 408, 409, 425, 524 of a proxy *: they may be the row's own fault | never | unclear |
+| 403, 404 of a proxy * | never | the gateway |
+| a redirect that is not followed | never | the runtime |
+| 2xx without an answer of the endpoint: HTML, nothing, half of one | never | unclear |
 | 401: the key that this worker has for it is wrong, and no row's doing | never | the runtime |
 | 500 | 2 times: three of four runtimes say 500 to a bad request, and vLLM to a dying engine | unclear |
 | the connection was cut while the row ran | never: the row may have killed the runtime | unclear |
 | any other answer, time-out, too large | never | the row |
+
+\* An error whose body has the shape of an engine's own (error_bodies.is_runtimes_own) is the row's answer, whatever its
+status.
 
 A longer `Retry-After` is waited for in the worker's queue. Once a try is unclear, the row stays so: a row that kills
 its runtime finds nobody there at its next try.
@@ -22,8 +30,14 @@ import time
 from collections.abc import Mapping
 
 from app.domain.rows import Blame
+from executors.error_bodies import is_runtimes_own
+from executors.http_wire import Answer
 
 _BUSY = frozenset({429, 502, 503, 504})
+_PROXY_BUSY = frozenset({499, 520, 521, 522, 523, 525, 526, 527, 529, 530})
+_PROXY_UNCLEAR = frozenset({408, 409, 425, 524})
+_PROXY_REFUSES = frozenset({403, 404})
+_PROXY = _PROXY_BUSY | _PROXY_UNCLEAR | _PROXY_REFUSES
 _BUSY_SECONDS = 30.0
 _MAX_UNREACHABLE = 2
 _MAX_500 = 2
@@ -54,11 +68,15 @@ class Retries:
         """The runtime had the row and the connection ended without its answer."""
         self._note(Blame.UNCLEAR)
 
-    def after_status(self, status: int | None, headers: Mapping[str, str]) -> float | None:
-        """The runtime answered. None: whatever the status was, the answer is the row's own."""
-        if status in _BUSY:
+    def after_answer(self, status: int | None, answer: Answer) -> float | None:
+        """Something answered. `status` is what it means for the row; None: that needs no judging any more."""
+        is_proxys = status in _PROXY and status == answer.status and not is_runtimes_own(answer.body)
+        if is_proxys and status not in _PROXY_BUSY:
+            self._note(Blame.UNCLEAR if status in _PROXY_UNCLEAR else Blame.GATEWAY)
+            return None
+        if status in _BUSY or is_proxys:
             self._note(Blame.RUNTIME)
-            self.retry_after = _asked_for(headers)
+            self.retry_after = _asked_for(answer.headers)
             delay = self._delay() + self.retry_after
             return delay if time.monotonic() + delay < self._began_at + _BUSY_SECONDS else None
         if status == 500:  # noqa: PLR2004 - HTTP: internal server error

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from app.domain.quoting import printable
 from app.domain.rows import Reply
 
 CODE = "first_rows_failed"
@@ -22,13 +23,13 @@ def kind_of(reply: Reply) -> str:
         return reply.error.code.value
     error = _error(reply)
     words = (str(error[key]) for key in ("type", "code") if error.get(key) is not None)
-    return _clean(" ".join([str(reply.status), *words]))[:MAX_KIND]
+    return printable(" ".join([str(reply.status), *words]))[:MAX_KIND]
 
 
 def said(reply: Reply) -> str:
     """Give what the row was answered, in short."""
     text = reply.error.message if reply.error is not None else str(_error(reply).get("message") or "")
-    return _clean(text)[:MAX_MESSAGE]
+    return printable(text)[:MAX_MESSAGE]
 
 
 def failed_alike(*, rows: int, kind: str, message: str) -> str:
@@ -42,11 +43,6 @@ def way_out(*, not_run: int, total: int) -> str:
         f" So {not_run} of {total} rows were not run. Mend the rows and send the batch again, or send it with "
         "canary_rows: 0 to run all of them whatever the first ones bring."
     )
-
-
-def _clean(text: str) -> str:
-    """Half a surrogate pair is JSON, and goes over no wire."""
-    return text.encode(errors="replace").decode()
 
 
 def _error(reply: Reply) -> Mapping[str, Any]:

@@ -94,6 +94,8 @@ class Blame(StrEnum):
     """The runtime was not reached, or said that it takes nothing now: the row never began and may run again."""
     UNCLEAR = "unclear"
     """The runtime had the row and ended without an answer to it: another try tells which of the two it was."""
+    GATEWAY = "gateway"
+    """It may come from what stands before the runtime: that counts as away, until it has lasted for too long."""
 
 
 @dataclass(frozen=True, slots=True)

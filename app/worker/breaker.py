@@ -31,7 +31,7 @@ class Breaker:
         self, clock: Clock, down_seconds: float, *, chance: Callable[[float, float], float] = random.uniform
     ) -> None:
         self._clock = clock
-        self._down_seconds = down_seconds
+        self.down_seconds = down_seconds
         self._chance = chance
         self._dead = False
         self._opened_at = self._try_at = self._back_at = clock()
@@ -45,6 +45,7 @@ class Breaker:
             self.reason = ""
         self.failures = 0
         self._failed_by_doing = False
+        self._believed_at = float("inf")
         self._trial = 0
         self._on_probation = False
         self._pause = FIRST_PAUSE_SECONDS
@@ -68,8 +69,14 @@ class Breaker:
         """Some row was answered, whatever with."""
         self._close()
 
-    def failed(self, reason: str, *, trial: int = 0, not_before: float = 0.0) -> None:
-        """A row failed for the runtime's sake, which asked for `not_before` seconds of peace."""
+    def failed(
+        self, reason: str, *, trial: int = 0, not_before: float = 0.0, believed_at: float = float("inf")
+    ) -> None:
+        """A row failed for the runtime's sake, which asked for `not_before` seconds of peace.
+
+        `believed_at`: from then on such a failure is taken for an answer. Until then it does not go down.
+        """
+        self._believed_at = believed_at
         if self.is_closed:
             self.failures += 1
             if self.failures >= FAILURES:
@@ -82,7 +89,7 @@ class Breaker:
             return
         self._trial = 0
         self.reason = reason
-        if self._on_probation:
+        if self._on_probation and not self._will_be_believed:
             self._go_down()
             return
         self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause)
@@ -118,7 +125,7 @@ class Breaker:
             return False
         now = self._clock()
         if not self.is_down:
-            if now < self._opened_at + self._down_seconds:
+            if self._will_be_believed or now < self._opened_at + self.down_seconds:
                 return False
             self._go_down()
             return True
@@ -135,8 +142,12 @@ class Breaker:
         if self.is_down:
             return float("inf") if self._dead else self._back_at
         waits = self._dead or self._trial > 0 or self._try_at <= self._clock()
-        down_at = self._opened_at + self._down_seconds
+        down_at = float("inf") if self._will_be_believed else self._opened_at + self.down_seconds
         return down_at if waits else min(down_at, self._try_at)
+
+    @property
+    def _will_be_believed(self) -> bool:
+        return self._believed_at < float("inf")
 
     def _open(self, reason: str) -> None:
         self.is_closed = False
@@ -146,7 +157,10 @@ class Breaker:
 
     def _wait(self, not_before: float) -> None:
         # Part of it is chance, so that the workers of one runtime do not come back in one moment.
-        self._try_at = self._clock() + max(not_before, self._pause * self._chance(0.75, 1.25))
+        now = self._clock()
+        self._try_at = now + max(not_before, self._pause * self._chance(0.75, 1.25))
+        if self._will_be_believed:
+            self._try_at = min(self._try_at, max(now, self._believed_at))
 
     def _go_down(self) -> None:
         self.is_down = True

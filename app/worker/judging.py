@@ -14,7 +14,7 @@ from app.domain.rows import Reply
 from app.worker.clock import Clock
 from app.worker.places import Place
 from app.worker.units import Run, Unit
-from app.worker.verdicts import Came, Evidence, Verdict, came, judge
+from app.worker.verdicts import MAY_BE_A_GATEWAYS, NOT_BEGUN, Came, Evidence, Verdict, came, judge
 from app.worker.ways import Ways
 from executors.error_bodies import misses_model
 
@@ -48,6 +48,7 @@ class Judging:
             return Verdict.KEEP
         if what is Came.ANSWER:
             place.answered_at = self._clock()
+            place.odd_since = None
             if place.breaker.failures or not place.breaker.is_closed:
                 with self._ways.lock:
                     self._answered(place)
@@ -79,21 +80,24 @@ class Judging:
         self, run: Run, unit: Unit, place: Place, what: Came, reply: Reply, timeout: float, *, is_news: bool
     ) -> Verdict:
         breaker, now = place.breaker, self._clock()
+        believed_at = _believed_at(place, what, now)
         others_hang = what is Came.SILENCE and place.others_hang(run, now, timeout)
         lives = what is Came.SILENCE and place.answered_at > run.began_at and not others_hang
         if what is Came.BREAKDOWN or (lives and breaker.is_closed):
             if run.is_trial:
                 self._answered(place)
+        elif now >= believed_at:
+            self._answered(place)
         elif is_news:
-            self._failed(run, place, _said(reply), min(reply.retry_after, MAX_PEACE_SECONDS))
-        if what is Came.REFUSAL and unit.refused_since is None:
+            self._failed(run, place, _said(reply), min(reply.retry_after, MAX_PEACE_SECONDS), believed_at)
+        if what in NOT_BEGUN and unit.refused_since is None:
             unit.refused_since = run.began_at
         verdict = judge(
             what,
             Evidence(
                 now=now,
                 began_at=run.began_at,
-                timeout=timeout,
+                timeout=breaker.down_seconds if what is Came.BARRED else timeout,
                 is_closed=breaker.is_closed,
                 answered_at=place.answered_at,
                 others_hang=others_hang,
@@ -101,18 +105,19 @@ class Judging:
                 is_trial=run.is_trial,
                 doubts=unit.doubts,
                 refused_since=unit.refused_since if unit.refused_since is not None else now,
+                is_believed=now >= believed_at,
             ),
         )
-        unit.doubts += verdict in {Verdict.LAST, Verdict.ALONE} and what is not Came.REFUSAL
-        unit.refusals = unit.refusals + 1 if what is Came.REFUSAL else 0
-        if what is not Came.REFUSAL or not breaker.is_closed:
+        unit.doubts += _is_doubt(what, verdict, is_closed=breaker.is_closed)
+        unit.refusals = unit.refusals + 1 if what in NOT_BEGUN else 0
+        if what not in NOT_BEGUN or not breaker.is_closed:
             unit.refused_since = None  # waiting for a runtime that is down is nobody's time
         return verdict
 
-    def _failed(self, run: Run, place: Place, why: str, not_before: float) -> None:
+    def _failed(self, run: Run, place: Place, why: str, not_before: float, believed_at: float) -> None:
         was_closed = place.breaker.is_closed
         was_down = place.breaker.is_down
-        place.breaker.failed(why, trial=run.trial, not_before=not_before)
+        place.breaker.failed(why, trial=run.trial, not_before=not_before, believed_at=believed_at)
         if was_closed and not place.breaker.is_closed:
             self._unsaid.append(partial(log.warning, "runtime.failing", runtime=place.facts.name, why=why[:500]))
         if was_closed or run.is_trial or was_down != place.breaker.is_down:
@@ -136,6 +141,21 @@ class Judging:
         with suppress(IndexError):
             while True:
                 self._unsaid.popleft()()
+
+
+def _believed_at(place: Place, what: Came, now: float) -> float:
+    """Return when an answer that may be a gateway's is taken for the runtime's; infinity for all else that came."""
+    if what not in MAY_BE_A_GATEWAYS:
+        place.odd_since = None
+        return float("inf")
+    if place.odd_since is None:
+        place.odd_since = now
+    return place.odd_since + place.breaker.down_seconds
+
+
+def _is_doubt(what: Came, verdict: Verdict, *, is_closed: bool) -> bool:
+    """Whether a run that brought no answer speaks against its row. While no row is answered, an odd answer does not."""
+    return verdict in {Verdict.LAST, Verdict.ALONE} and what not in NOT_BEGUN and (what is not Came.ODD or is_closed)
 
 
 def _said(reply: Reply) -> str:

@@ -26,6 +26,7 @@ class Place:
         "is_limit_broken",
         "looked_at",
         "lot",
+        "odd_since",
         "reserved_for",
         "runs",
         "served",
@@ -45,6 +46,8 @@ class Place:
         self.runs: set[Run] = set()
         self.served = 0
         self.answered_at = float("-inf")
+        self.odd_since: float | None = None
+        """Since when it has given only answers that may be a gateway's."""
         self.lot: Hashable = None
         """What its last row belonged to."""
         self.reserved_for: Unit | None = None

@@ -5,12 +5,15 @@
 | an answer, whatever its status | at once | |
 | our own refusal (UNSUPPORTED_PARAMETER) | at once; it says nothing of the runtime | |
 | a refusal (401, 429, 502-504, no connection) | after `timeout` of them, others being answered | first, or in a while |
+| 403 or 404 of a gateway | after `down_seconds` of them | first, or in a while |
+| what may be a gateway's: 408, 409, 425, 524, no answer of the endpoint | the fifth time | behind the others |
 | 500 | the second time | behind the others |
 | cut in mid-row | when it ran alone | behind the others, then alone |
 | no answer in time | when others were answered meanwhile, or the second time | behind the others, then alone |
 
 A refused row goes first while the breaker is open, and else in a while. While it is open nothing is kept that may be
-the runtime's fault, but for a row that ran alone.
+the runtime's fault, but for a row that ran alone. What a gateway said is kept, too, once it has said nothing else for
+`down_seconds` to any row: then it is what this runtime answers.
 """
 
 from dataclasses import dataclass
@@ -18,6 +21,8 @@ from enum import Enum, auto
 
 from app.domain.rows import Blame, Reply, RowErrorCode
 
+MAX_ODD = 5
+"""So often a row may be answered by what may be a gateway, others being answered by the runtime."""
 ALONE_AFTER = 2
 """So many runs may end without an answer before the row runs alone, its neighbours being spared."""
 
@@ -28,11 +33,20 @@ class Came(Enum):
     ANSWER = auto()
     UNASKED = auto()
     REFUSAL = auto()
+    BARRED = auto()
+    """403 or 404 that may be a gateway's."""
+    ODD = auto()
+    """Anything else that may be a gateway's."""
     BREAKDOWN = auto()
     CUT = auto()
     SILENCE = auto()
 
 
+MAY_BE_A_GATEWAYS = frozenset({Came.BARRED, Came.ODD})
+NOT_BEGUN = frozenset({Came.REFUSAL, Came.BARRED})
+"""The runtime did no work on the row."""
+_SERVERS_FAULT = 500
+_PROXYS_TIMEOUT = 524
 _OF_ERROR = {
     RowErrorCode.REQUEST_TIMEOUT: Came.SILENCE,
     RowErrorCode.UNSUPPORTED_PARAMETER: Came.UNASKED,
@@ -53,8 +67,12 @@ def came(reply: Reply) -> Came:
     """Say what a reply means."""
     if reply.blame is Blame.RUNTIME:
         return Came.REFUSAL
+    if reply.blame is Blame.GATEWAY:
+        return Came.BARRED
     if reply.blame is Blame.UNCLEAR:
-        return Came.CUT if reply.status is None else Came.BREAKDOWN
+        if reply.error is not None:
+            return Came.CUT if reply.error.code is RowErrorCode.RUNTIME_UNAVAILABLE else Came.ODD
+        return Came.BREAKDOWN if (reply.status or 0) >= _SERVERS_FAULT and reply.status != _PROXYS_TIMEOUT else Came.ODD
     if reply.error is not None:
         return _OF_ERROR.get(reply.error.code, Came.ANSWER)
     return Came.ANSWER
@@ -66,7 +84,8 @@ class Evidence:
 
     `doubts` counts the row's earlier runs that ended without an answer. `refused_since` is when the refusals of the row
     began. `is_closed` is the breaker after this run; `answered_at` is when the runtime last answered any row;
-    `others_hang` says that another row has been there for half its time and more.
+    `others_hang` says that another row has been there for half its time and more. `is_believed`: nothing else came for
+    so long that what may be a gateway's is taken for the runtime's answer.
     """
 
     now: float
@@ -79,13 +98,16 @@ class Evidence:
     is_trial: bool
     doubts: int
     refused_since: float
+    is_believed: bool = False
 
 
 def judge(what: Came, of: Evidence) -> Verdict:
     """Decide by the table above."""
-    if what in {Came.ANSWER, Came.UNASKED}:
+    if what in {Came.ANSWER, Came.UNASKED} or of.is_believed:
         return Verdict.KEEP
-    if what is Came.REFUSAL:
+    if what is Came.ODD:
+        return Verdict.KEEP if of.is_closed and of.doubts + 1 >= MAX_ODD else Verdict.LAST
+    if what in NOT_BEGUN:
         if not of.is_closed:
             # The next trial is another row's: this one may be the only one that is refused.
             return Verdict.LAST if of.is_trial else Verdict.FIRST

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from app.domain.rows import Reply, RowError, RowErrorCode, Usage
+from app.domain.rows import Blame, Reply, RowError, RowErrorCode, Usage
 from executors.answers import one_ascii_line, reply_of
 from executors.http_wire import Answer
 
@@ -101,7 +101,7 @@ def answered(head: Head, choice: dict[str, Any], ended: Ended) -> Reply:
 
 def broken(message: str, *, request_id: str) -> Reply:
     """Make the reply of a row whose answer makes no sense."""
-    return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, message), request_id=request_id)
+    return Reply(error=RowError(RowErrorCode.INTERNAL_ERROR, message), request_id=request_id, blame=Blame.UNCLEAR)
 
 
 def ascii_json(value: Any) -> bytes:

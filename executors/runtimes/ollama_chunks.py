@@ -16,6 +16,7 @@ from executors.runtimes.ollama_body import Malformed, Refused
 from executors.runtimes.ollama_embed import Embedding, read
 
 _SHARED_FAULTS = frozenset({401, 403, 404, 429, 502, 503, 504})
+_AWAY = frozenset({Blame.RUNTIME, Blame.GATEWAY})
 _MAX_SILENT = 2
 """So many rows in a row may time out alone: then it is the runtime that hangs, and the others need not wait too."""
 
@@ -46,7 +47,7 @@ def _embed(part: Sequence[Embedding], together: Together, alone: Alone) -> list[
     made = together(part)
     if not isinstance(made, Reply):
         return made
-    if made.blame is Blame.RUNTIME or made.status in _SHARED_FAULTS:
+    if made.blame in _AWAY or made.status in _SHARED_FAULTS:
         return [made] * len(part)
     return _one_by_one(part, alone)
 
@@ -55,7 +56,7 @@ def _one_by_one(part: Sequence[Embedding], alone: Alone) -> list[Reply]:
     replies: list[Reply] = []
     silent = 0
     for one in part:
-        is_gone = bool(replies) and replies[-1].blame is Blame.RUNTIME
+        is_gone = bool(replies) and replies[-1].blame in _AWAY
         reply = replies[-1] if is_gone or silent == _MAX_SILENT else alone(one.row)
         is_silent = reply.error is not None and reply.error.code is RowErrorCode.REQUEST_TIMEOUT
         silent = min(_MAX_SILENT, silent + 1) if is_silent else 0

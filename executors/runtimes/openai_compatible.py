@@ -15,7 +15,8 @@ from app.domain.runtimes import RuntimeFacts, ServedModel
 from executors.answers import reply_of
 from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.cancellation import CancelToken, RowCancelled
-from executors.error_bodies import is_overflow
+from executors.content_encodings import Undecodable
+from executors.error_bodies import is_overflow, shown
 from executors.http_client import ClientClosed, HttpClient
 from executors.http_wire import Answer, AnswerTooLarge, ConnectionCut, DeadlinePassed, HttpError, Unreachable
 from executors.request_ids import new_request_id
@@ -140,7 +141,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
             request_id, tried_at = (first.request_id, first.began_at) if first else (new_request_id(), time.monotonic())
             tried, first = first, None
             try:
-                answer = tried.answer() if tried else before() or self._post(path, body, request_id, limit, cancelled)
+                answer = self._first_answer(tried) or before() or self._post(path, body, request_id, limit, cancelled)
             except Unreachable as error:
                 reply = unavailable(f"no connection to {error}", Blame.RUNTIME)
                 delay = retries.after_unreachable()
@@ -149,22 +150,25 @@ class OpenAICompatibleExecutor(BaseExecutor):
                 reply, delay = unavailable(str(error), Blame.UNCLEAR), None
             except DeadlinePassed:
                 return _timed_out(reply, retries, limit, tried_at)
-            except AnswerTooLarge as error:
-                return _failed(RowErrorCode.INTERNAL_ERROR, str(error))
-            except ClientClosed as error:
-                return unavailable(str(error), Blame.RUNTIME)
+            except (AnswerTooLarge, Undecodable, ClientClosed) as error:
+                return _unusable(error)
             else:
                 self._answered_at = time.monotonic()
                 self.refusals += answer.status in _TOO_MUCH
                 reply = read(answer, request_id=request_id)
                 judged = reply.status is None or is_overflow(reply.status, reply.body)
-                delay = retries.after_status(None if judged else reply.status, answer.headers)
+                delay = retries.after_answer(None if judged else reply.status, answer)
             if delay is None or time.monotonic() + delay >= limit.ends_at:
                 # An answer of the row's own is as it should be already: no copy for most rows.
                 if retries.blame is Blame.ROW:
                     return reply
                 return replace(reply, blame=retries.blame, retry_after=retries.retry_after)
             cancelled.sleep(delay)
+
+    def _first_answer(self, tried: FirstTry | None) -> Answer | None:
+        """Return what a try that was begun has brought; None when nothing was, or when the server has moved."""
+        answer = tried.answer() if tried else None
+        return answer if answer is None or self.client().moved_to(answer) is None else None
 
     def _post(self, path: str, body: bytes, request_id: str, limit: TimeLimit, cancelled: CancelToken) -> Answer:
         return self.client().post(path, body, request_id=request_id, deadline=limit.ends_at, cancelled=cancelled)
@@ -199,7 +203,7 @@ class OpenAICompatibleExecutor(BaseExecutor):
         """Get a JSON value. Raises HttpError, with the status where it is not 200."""
         answer = self.client().get(path, deadline=deadline)
         if answer.status != 200:  # noqa: PLR2004 - HTTP: OK
-            said = answer.body[:200].decode("utf-8", "replace")
+            said = shown(answer.body[:200])
             hint = " (its key belongs into GPUYARD_RUNTIME_API_KEY)" if answer.status in {401, 403} else ""
             raise HttpError(f"GET {path} was answered {answer.status}{hint}: {said}")
         return msgspec.json.decode(answer.body)
@@ -211,8 +215,16 @@ def _other_names(entry: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(alias) for alias in aliases if alias != entry["id"]) if isinstance(aliases, list) else ()
 
 
-def _failed(code: RowErrorCode, message: str) -> Reply:
-    return Reply(error=RowError(code, message))
+def _failed(code: RowErrorCode, message: str, blame: Blame = Blame.ROW) -> Reply:
+    return Reply(error=RowError(code, message), blame=blame)
+
+
+def _unusable(error: AnswerTooLarge | Undecodable | ClientClosed) -> Reply:
+    if isinstance(error, ClientClosed):
+        return unavailable(str(error), Blame.RUNTIME)
+    return _failed(
+        RowErrorCode.INTERNAL_ERROR, str(error), Blame.UNCLEAR if isinstance(error, Undecodable) else Blame.ROW
+    )
 
 
 def _timed_out(before: Reply | None, retries: Retries, limit: TimeLimit, tried_at: float) -> Reply:

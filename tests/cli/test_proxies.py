@@ -13,6 +13,7 @@ from tests.authority import has_openssl, make_authority
 from tests.commands import Commands
 from tests.fakes.http_proxy import HttpProxy
 from tests.fakes.public_api import FakePublicApi, Says
+from tests.fakes.socks_proxy import SocksProxy
 
 ELSEWHERE = "http://gpuyard.test:8765"
 """A host that only the proxy finds."""
@@ -53,6 +54,19 @@ def test_tls_goes_through_it_from_end_to_end(api: FakePublicApi, proxy: HttpProx
 
     assert (done.code, "gpu" in done.out) == (0, True), done.err
     assert proxy.asked == ["CONNECT gpuyard.test:443"]
+
+
+@pytest.mark.parametrize("kind", ["socks5", "socks5h"])
+def test_a_socks_proxy_is_one_too_and_looks_names_up(proxy: HttpProxy, tmp_path: Path, kind: str) -> None:
+    """As of `ssh -D`, for commands and workers."""
+    with SocksProxy(proxy.to) as socks:
+        way = {"ALL_PROXY": f"{kind}://{socks.place}", "GPUYARD_STATE_DIR": str(tmp_path / "worker")}
+        done = commands(tmp_path, ELSEWHERE, **way).run("pool", "list")
+        commands(tmp_path, ELSEWHERE, **way).run("worker", "--transport", "http", "--runtime", "fake")
+
+    assert (done.code, "gpu" in done.out) == (0, True), done.err
+    assert len(socks.asked) > 1, "the worker asked, too"
+    assert set(socks.asked) == {"gpuyard.test:8765"}
 
 
 def test_a_worker_goes_through_it_too(proxy: HttpProxy, tmp_path: Path) -> None:
@@ -100,7 +114,7 @@ def test_a_proxy_that_is_away_is_named_without_its_password(tmp_path: Path) -> N
 
 
 def test_a_proxy_of_another_kind_is_refused_in_one_line(tmp_path: Path) -> None:
-    done = commands(tmp_path, ELSEWHERE, ALL_PROXY="socks5://me:secret@127.0.0.1:1").run("pool", "list")
+    done = commands(tmp_path, ELSEWHERE, ALL_PROXY="socks4://me:secret@127.0.0.1:1").run("pool", "list")
 
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert "NO_PROXY" in done.err

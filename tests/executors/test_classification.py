@@ -67,7 +67,7 @@ def test_the_runtime_answered(
         ("raw=data: {}\\n\\ndata: [DONE]", RowErrorCode.INTERNAL_ERROR, "answered with a stream", 1),
         ('raw={"a":NaN}', RowErrorCode.INTERNAL_ERROR, "NaN", 1),
         ("raw= ", RowErrorCode.INTERNAL_ERROR, "an empty body", 1),
-        ("status=302;header=Location: http://there/", RowErrorCode.INTERNAL_ERROR, "http://there/", 1),
+        ("status=302;header=Location: http://there/", RowErrorCode.RUNTIME_UNAVAILABLE, "http://there/", 1),
     ],
 )
 def test_the_runtime_gave_no_answer_of_the_api(

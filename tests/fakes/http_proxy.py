@@ -36,9 +36,9 @@ class _Handler(BaseHTTPRequestHandler):
         with socket.create_connection(("127.0.0.1", self._proxy.to)) as there:
             self.send_response_only(200)
             self.end_headers()
-            back = threading.Thread(target=_pump, args=(there, self.connection))
+            back = threading.Thread(target=pump, args=(there, self.connection))
             back.start()
-            _pump(self.connection, there)
+            pump(self.connection, there)
             back.join()
 
     def _forward(self) -> None:
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
+def pump(source: socket.socket, sink: socket.socket) -> None:
     with suppress(OSError):
         while piece := source.recv(PIECE_BYTES):
             sink.sendall(piece)

@@ -11,6 +11,7 @@ a bad runtime without a server of its own: `"user": "status=503;times=2;header=R
 import argparse
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import json
 import os
@@ -45,14 +46,15 @@ class Orders:
     then_close: int = 0  # 1: announce keep-alive and close after the answer
     chunked: int = 0
     trickle_ms: float = 0  # one byte at a time
+    gzip: int = 0  # 1: the body is compressed
 
     @classmethod
-    def of(cls, body: bytes) -> "Orders":
-        """Read the orders of a request body; any other `user` field is just a user."""
-        if b'"user"' not in body:
+    def of(cls, body: bytes, otherwise: str = "") -> "Orders":
+        """Read the orders of a request body; any other `user` field is just a user. Without one, `otherwise` holds."""
+        if b'"user"' not in body and not otherwise:
             return cls()
         try:
-            text = json.loads(body).get("user", "")
+            text = json.loads(body).get("user", otherwise)
         except (ValueError, AttributeError):
             return cls()
         orders = cls()
@@ -151,7 +153,7 @@ class Server:
         mark = found.group().decode() if found else ""
         if mark:
             stats.marks[mark] += 1
-        orders = Orders.of(body)
+        orders = Orders.of(body, options.orders)
         stats.headers, stats.body = headers, body.decode("utf-8", "replace")[:2000]
         stats.body_sha256 = hashlib.sha256(body).hexdigest()
         if options.max_queued is not None and stats.in_flight >= options.slots + options.max_queued:
@@ -249,6 +251,9 @@ class Answer:
             self.body = orders.raw.encode("latin-1").decode("unicode_escape").encode("latin-1")
         if orders.header:
             self.extra = f"{orders.header}\r\n"
+        if orders.gzip:
+            self.body = gzip.compress(self.body)
+            self.extra += "content-encoding: gzip\r\n"
         return self
 
     def head(self) -> bytes:
@@ -328,6 +333,7 @@ def options_parser(*, add_help: bool = True) -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--kind", choices=["vllm", "ollama"], default="vllm")
     parser.add_argument("--models", default="mock", help="ids, separated by commas")
+    parser.add_argument("--orders", default="", help="what every row without a `user` asks for")
     parser.add_argument("--api-key", default="")
     parser.add_argument("--slots", type=int, default=64, help="rows it works on at once; the others wait")
     parser.add_argument("--max-queued", type=int, help="rows that may wait; the others are refused with 503")
