@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +11,7 @@ from app.control.place import Place
 from app.db.tables import Org
 from app.domain.webhooks import EVENT_TYPES
 from app.schemas.batches import NewBatch
-from app.schemas.webhooks import NewWebhookEndpoint
+from app.schemas.webhooks import NewWebhookEndpoint, WebhookDelivery
 from app.services import batches, blobs, delivery_views, files, stops, webhooks
 from app.services.context import Caller, Yard
 from app.services.files import Upload
@@ -53,6 +54,7 @@ def test_batches_are_finalized_while_every_webhook_hangs(yard: Yard) -> None:
 
 
 def test_an_org_whose_endpoints_all_hang_leaves_threads_for_another_one(yard: Yard) -> None:
+    yard = replace(yard, webhooks=replace(yard.webhooks, timeout_seconds=60))
     with WebhookReceiver() as hanging, WebhookReceiver() as receiver, TemporaryDirectory() as folder:
         hanging.released.clear()
         for number in range(DELIVERY_THREADS):
@@ -66,6 +68,7 @@ def test_an_org_whose_endpoints_all_hang_leaves_threads_for_another_one(yard: Ya
             _has_an_end_to_be_told_of(yard, receiver.url)
             wait_for(agent, lambda: receiver.received)
             assert len(hanging.received) == DELIVERIES_OF_ORG, "no more than its share, though it was woken often"
+            assert not _ended(yard), "it waited for none of them"
         finally:
             hanging.released.set()
             agent.stop()
@@ -85,6 +88,13 @@ def _has_an_end_to_be_told_of(yard: Yard, url: str) -> None:
 
 
 def _delivered(yard: Yard) -> int:
+    return sum(each.state == "delivered" for each in _deliveries(yard))
+
+
+def _ended(yard: Yard) -> list[WebhookDelivery]:
+    return [each for each in _deliveries(yard) if each.tries]
+
+
+def _deliveries(yard: Yard) -> list[WebhookDelivery]:
     endpoints = webhooks.listed(yard, USER).data
-    found = [each for endpoint in endpoints for each in delivery_views.listed(yard, USER, endpoint.id).data]
-    return sum(each.state == "delivered" for each in found)
+    return [each for endpoint in endpoints for each in delivery_views.listed(yard, USER, endpoint.id).data]
