@@ -12,7 +12,7 @@ FROM ${PYTHON} AS base
 ENV PATH=/opt/gpuyard/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 GPUYARD_DATA_DIR=/var/lib/gpuyard
 # The folder of all that lasts. A volume mounted on it for the first time takes its owner over.
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/gpuyard gpuyard \
-    && install --directory --owner gpuyard --group gpuyard --mode 750 /var/lib/gpuyard
+    && install --directory --owner gpuyard --group gpuyard --mode 700 /var/lib/gpuyard
 WORKDIR /var/lib/gpuyard
 
 FROM base AS build

@@ -6,7 +6,7 @@ from app.domain.org_limits import OrgLimits
 from config.fields import Common
 
 _DEFAULT = OrgLimits()
-_UNDER_WAY = "The orgs together may have four times as much; a call above that is told to come again."
+_UNDER_WAY = "The orgs together may have four times as much; calls above that get 503."
 
 
 class OrgLimitSettings(Common):

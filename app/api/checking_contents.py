@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from app.blobs.store import BlobError
 from app.db import schema
-from app.services import content_checks
+from app.services import content_checks, content_store
 from app.services.content_checks import Totals
 from app.services.opening import open_yard
 from config.logging import configure
@@ -21,6 +21,7 @@ def run(settings: ServerSettings) -> int:
     try:
         schema.refuse_none(yard.store)
         schema.check(yard.store)
+        content_store.expect(yard)
         for found in content_checks.check(yard, totals):
             print(json.dumps(asdict(found)), flush=True)
     except BlobError as error:

@@ -68,7 +68,10 @@ class Duties:
                 log.warning("the presence tick was not written: %s", error)
                 continue
             if gap is not None:
-                log.warning("nobody heard heartbeats for %.0f s; every lease was given that time", gap.total_seconds())
+                log.warning(
+                    "no heartbeat was heard for %.0f s; leases of the workers concerned live that much longer",
+                    gap.total_seconds(),
+                )
 
     def _stand_in(self) -> None:
         while not self._stopping.wait(self._stand_in_seconds / LOOKS):

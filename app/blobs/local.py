@@ -46,9 +46,13 @@ class LocalBlobs:
         self._expected: str | None = None
         self._probing = Patience(self._write_and_delete)
         self._free_bytes = Patience(self._disk_free)
+        self._marking = Patience(self._read_marker)
 
     def identity(self) -> str | None:
-        """Read the marker."""
+        """Read the marker. A start asks for it, which must not hang with the store."""
+        return self._marking.ask()
+
+    def _read_marker(self) -> str | None:
         try:
             return self._marker.read_bytes().decode("ascii", "replace").strip()
         except FileNotFoundError:
@@ -170,7 +174,7 @@ class LocalBlobs:
     def _check_marker(self) -> None:
         if self._expected is None:
             return
-        found = self.identity()
+        found = self._read_marker()
         if found is None:
             raise BlobUnavailable(f"the store has no {MARKER}: its disk is not mounted, or its folder was moved away")
         if found != self._expected:

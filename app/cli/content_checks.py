@@ -43,24 +43,24 @@ def check_contents(folder: Path | None) -> Iterator[Finding]:
 def _finding(found: dict[str, Any]) -> Finding:
     of, key = clean(found["of"]), found["blob"]
     if found["state"] == "sound again":
-        return Finding(PART, "ok", f"{of} is again what was written, and can be read")
+        return Finding(PART, "ok", f"{of} matches its checksum again and can be read")
     place = f"blobs/{key[:2]}/{key[2:4]}/{key}"
-    do = f"put it back as {place} of the data folder from a backup, and look again. Without one: {found['do']}"
+    do = f"restore {place} of the data folder from a backup and run this again. Without a backup: {found['do']}"
     return Finding(PART, "red", f"{of} is {found['state']}: {clean(found['what'])}", do)
 
 
 def _unverifiable(count: int, some: list[str]) -> Finding:
     names = ", ".join(clean(name) for name in some) + (", …" if count > len(some) else "")
-    text = f"not verifiable while they are read: {count} contents from before checksums were taken ({names})"
-    return Finding(PART, "warn", text, "nothing: their SHA-256 was compared now, and retention deletes them in time")
+    text = f"not verifiable when they are read: {count} contents were written before checksums ({names})"
+    return Finding(PART, "warn", text, "no action needed: their SHA-256 matched, and retention deletes them in time")
 
 
 def _last(totals: dict[str, Any] | None, errors: str) -> Finding:
     if totals is None:
         why = clean(errors.strip().removeprefix("gpuyard: ")) or "this machine's server part ended without a word"
-        return Finding(PART, "red", f"not all was read: {why}", "run it on the machine of the control plane")
+        return Finding(PART, "red", f"stopped early: {why}", "run it on the machine of the control plane")
     size = f"{totals['bytes'] / 1024**2:.1f} MiB"
     read = f"{totals['contents']} contents ({size}) and the input of {totals['shards']} shards were read"
     if totals["wrong"]:
         return Finding(PART, "red", f"{read}: {totals['wrong']} are damaged or missing", "see above")
-    return Finding(PART, "ok", f"{read}: all is what was written")
+    return Finding(PART, "ok", f"{read}: all match")

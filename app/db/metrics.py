@@ -20,8 +20,8 @@ from app.domain.jobs import ControlVerb, JobKind, JobState
 from app.domain.workers import Transport, WorkerState
 
 LIMIT = 25_000
-_TIMING = Json(dict, column="worker.timing")
 """Rows that one statement looks at: of batches in each state, of leases, workers, control work and new events."""
+_TIMING = Json(dict, column="worker.timing")
 WORKERS_TOLD = 200
 """Workers that are shown one by one, the longest known first."""
 _OPEN = sorted(set(BatchState) - ENDED)

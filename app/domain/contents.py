@@ -14,7 +14,7 @@ class ContentKind(StrEnum):
 WAY_OUT = {
     ContentKind.INPUT: "Upload the file again and create the batch again.",
     ContentKind.SEGMENT: "Run the rows again in a new batch.",
-    ContentKind.RESULT: "Ask the operator to restore it from a backup, or run the batch's rows again in a new batch.",
+    ContentKind.RESULT: "Run the rows again in a new batch, or ask the operator to restore the file from a backup.",
 }
 
 

@@ -35,7 +35,7 @@ _QUOTAS: Mapping[str, tuple[str, str]] = {
     "files": ("files", "Delete files that you no longer need"),
     "file_bytes": ("bytes in files", "Delete files that you no longer need"),
     "batches": ("batches that have not ended", "Wait until some have ended, or cancel some"),
-    "pools": ("pools of its own", "Use one of these pools"),
+    "pools": ("pools of its own", "Use a pool that you have"),
     "webhook_endpoints": ("webhook endpoints", "Delete one that you no longer need"),
 }
 """What each quota counts, and what makes room."""

@@ -1,6 +1,6 @@
 """Contents that are not what was written: checked reads that note what they find, so that it is told and marked once.
 
-A mark is an update of the blob's row, which nobody locks together with leases, jobs or batches.
+A mark is an update of the blob's row, which comes after leases and before jobs and batches where they are locked, too.
 """
 
 from collections.abc import Generator

@@ -84,9 +84,9 @@ def _too_many(question: Question) -> dict[str, object] | None:
     found = {requirement(question.batch, shard) for shard in question.report.shards}
     needs = max(len(found), len({ask for need in found for ask in need.asks}))
     if needs > limits.max_requirements:
-        what = f"Its shards need {needs} different sets of models and parameters, and those of a batch may need"
+        what = f"Its shards need {needs} different sets of models and parameters, and the limit is"
         do = "Sort the file by model, or send several batches."
-        message = f"{what} {limits.max_requirements} (the setting max_requirements). {do}"
+        message = f"{what} {limits.max_requirements} (max_requirements). {do}"
         return entry("too_many_requirements", message, "body.model", None)
     return None
 

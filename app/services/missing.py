@@ -23,7 +23,7 @@ def note(job: Job, error: Exception) -> str:
     """Count a try of a locked job that ended with `error`, and return why its batch waits."""
     if isinstance(error, BlobMissing):
         job.content_tries += 1
-        return f"{error}; looked for {job.content_tries} of {CONTENT_TRIES} times, then the batch ends without it"
+        return f"{error}; try {job.content_tries} of {CONTENT_TRIES}; after that the batch ends without it"
     if isinstance(error, BlobUnavailable):
         return f"the store of contents is away: {error}"
-    return "an internal error, which the log of the control worker has; it is tried again"
+    return "internal error, will be tried again; see the log of the control worker"

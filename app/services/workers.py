@@ -179,8 +179,8 @@ def _take_in(session: Session, yard: Yard, caller: Caller, hello: Hello) -> tupl
         worker = _new(caller, hello, now)
     elif _changes_sides(worker, hello):
         raise Conflict(
-            f"{hello.name} is the name of a worker with transport {worker.transport}, and stays it: "
-            "give this one another name (--name)",
+            f"the name {hello.name} is taken by a worker with transport {worker.transport}: "
+            "choose another one (--name)",
             code="name_taken",
         )
     elif _held_by_another(session, yard, worker, hello, now):

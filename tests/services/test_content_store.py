@@ -1,5 +1,6 @@
 """A store that is away is waited for, and a store of another installation is not used."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from app.domain.jobs import ControlVerb
 from app.services import backups, batches, content_store, readiness, results
 from app.services.context import Yard
 from app.sweeps import retention
-from tests.damage import goes_on, input_key, tries, worked_off
+from tests.damaged import goes_on, input_key, tries, worked_off
 from tests.yards import USER, assert_sound, batch, cancel, control_job, created, input_file, later, machine, validated
 
 DAY = 86_400
@@ -55,6 +56,20 @@ def test_a_store_that_was_there_before_markers_is_adopted_by_its_contents(yard: 
     input_file(yard, 4)
     content_store.settle(yard)
     assert yard.blobs.identity() == known_id(yard)
+
+
+def test_a_start_does_not_hang_with_its_store(yard: Yard, tmp_path: Path) -> None:
+    """A pipe that nobody writes into hangs as a file of a dead mount does."""
+    content_store.settle(yard)
+    marker = tmp_path / "blobs" / MARKER
+    aside = marker.rename(tmp_path / "aside")
+    os.mkfifo(marker)
+    try:
+        content_store.settle(restarted(yard, tmp_path / "blobs"))
+    finally:
+        hanging = marker.rename(tmp_path / "hanging")
+        aside.rename(marker)
+        hanging.write_bytes(b"")
 
 
 def test_a_start_that_was_cut_off_is_ended_by_the_next(yard: Yard, tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from app.services import batches, results, row_errors
 from app.services.context import Yard
 from app.services.missing import CONTENT_TRIES
 from app.sweeps import batch_expiry
-from tests.damage import (
+from tests.damaged import (
     LARGE,
+    SEGMENT_WAYS,
     WAYS,
+    damage,
     damage_second,
     goes_on,
     input_key,
@@ -26,8 +28,6 @@ from tests.damage import (
     tries,
     worked_off,
 )
-from tests.damaged import WAYS as WAYS_OF
-from tests.damaged import damage
 from tests.yards import (
     USER,
     assert_sound,
@@ -82,7 +82,7 @@ def forget_input_sums(yard: Yard, batch_id: str) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True], ids=["at_once", "row_by_row"])
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", SEGMENT_WAYS)
 def test_rows_of_a_damaged_hand_in_fail_by_name_and_the_others_are_answered(yard: Yard, how: str, large: bool) -> None:
     batch_id, segments = worked_off(yard, large=large)
     damaged = damage_second(yard, segments, how)
@@ -101,7 +101,7 @@ def test_a_line_that_changes_after_its_hand_in_was_checked_is_not_served(yard: Y
     class Rots(LocalBlobs):
         def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
             found = super().read(key, start, end)
-            return WAYS_OF["flipped"](found) if 1_000_000 < len(found) < 2 * LARGE else found
+            return WAYS["flipped"](found) if 1_000_000 < len(found) < 2 * LARGE else found
 
     batch_id, _ = worked_off(yard, large=True)
     rotting = replace(yard, blobs=Rots(tmp_path / "blobs"))
@@ -127,14 +127,14 @@ def test_a_missing_hand_in_is_said_looked_for_and_used_when_it_comes_back(yard: 
     assert goes_on(yard, batch_id, times=CONTENT_TRIES - 1) == "finalizing"
     said = reason(yard, batch_id)
     assert said is not None
-    assert f"rows 4-7 are missing: there is no blob {key}; looked for 4 of 5 times" in said
+    assert f"rows 4-7 are missing: there is no blob {key}; try 4 of 5" in said
     yard.blobs.put(key, [content])
     assert goes_on(yard, batch_id, times=1) == "completed"
     assert_counted(yard, batch_id, {})
     assert reason(yard, batch_id) is None
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", SEGMENT_WAYS)
 def test_a_running_batch_streams_no_answer_that_was_not_handed_in(yard: Yard, how: str) -> None:
     batch_id, segments = worked_off(yard, rows=16)
     damaged = damage_second(yard, segments, how)
@@ -150,7 +150,7 @@ def test_a_running_batch_streams_no_answer_that_was_not_handed_in(yard: Yard, ho
 def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, what: str) -> None:
     """Of a damaged answer, and of rows that never ran."""
     batch_id, segments = worked_off(yard, done=8)
-    damage(yard.blobs, segments[1].blob_key, WAYS_OF["flipped"])
+    damage(yard.blobs, segments[1].blob_key, WAYS["flipped"])
     if what == "gone":
         yard.blobs.delete(input_key(yard, batch_id))
     else:
@@ -174,7 +174,7 @@ def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, wh
 def test_an_input_validated_without_a_checksum_gives_ids_while_its_lines_can_be_counted(yard: Yard) -> None:
     batch_id, segments = worked_off(yard)
     forget_input_sums(yard, batch_id)
-    damage(yard.blobs, segments[1].blob_key, WAYS_OF["flipped"])
+    damage(yard.blobs, segments[1].blob_key, WAYS["flipped"])
     damage(yard.blobs, input_key(yard, batch_id), lambda content: content.replace(b"\n", b" ", 6))
     assert goes_on(yard, batch_id, times=1) == "completed"
     assert_counted(yard, batch_id, {None: "result_damaged"})
@@ -228,7 +228,7 @@ def test_what_is_counted_of_failures_leaves_damaged_hand_ins_out(yard: Yard) -> 
     one = machine(yard)
     for number, grant in enumerate(one.claim(want=12).grants[:2]):
         one.hand_in(batch_id, {grant.lease_id: range(number * 4, number * 4 + 4)}, answer=f"why {number}", failed=True)
-    damage(yard.blobs, stored_segments(yard, batch_id)[1].blob_key, WAYS_OF["flipped"])
+    damage(yard.blobs, stored_segments(yard, batch_id)[1].blob_key, WAYS["flipped"])
     found = row_errors.top(yard, USER, batch_id)
     assert [(each.count, each.message) for each in found.data] == [(4, "why 0")]
 
