@@ -32,6 +32,14 @@ class OrgLimitSettings(Common):
     org_downloads: PositiveInt = Field(
         _DEFAULT.downloads, description=f"Downloads of an org under way at one API process. {_UNDER_WAY}"
     )
+    org_inputs: PositiveInt = Field(
+        _DEFAULT.inputs,
+        description=f"Downloads of input by workers of an org under way at one API process. {_UNDER_WAY}",
+    )
+    org_hand_ins: PositiveInt = Field(
+        _DEFAULT.hand_ins,
+        description=f"Calls with results of workers of an org under way at one API process. {_UNDER_WAY}",
+    )
     org_hand_in_bytes: PositiveInt = Field(
         _DEFAULT.hand_in_bytes,
         description="Bytes of results that workers of an org may be sending to one API process; a single larger call "

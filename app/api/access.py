@@ -62,6 +62,7 @@ ACCESS: Mapping[str, tuple[str, ...]] = {
     "POST /workers/poll": ("worker",),
     "POST /workers/claim": ("worker",),
     "POST /workers/start-row": ("worker",),
+    "GET /workers/input/{file_id}": ("worker",),
     "POST /workers/release": ("worker",),
     "POST /workers/report-failure": ("worker",),
     "POST /workers/progress": ("worker",),

@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
-from app.api.guarding import GuardedRoute, TheCaller, TheYard
-from app.api.in_flight import Download
+from app.api.guarding import GuardedRoute, TheCaller, TheInFlight, TheYard
+from app.api.in_flight import Download, UnderWay
 from app.api.threads import CONTENTS
 from app.schemas.batches import BatchObject, NewBatch, RowErrors
 from app.schemas.listing import Listing
@@ -51,15 +51,19 @@ def cancel(yard: TheYard, caller: TheCaller, batch_id: str) -> BatchObject:
 
 
 @router.get("/v1/batches/{batch_id}/results", response_class=StreamingResponse)
-async def read_results(yard: TheYard, caller: TheCaller, batch_id: str, after: str | None = None) -> Download:
+async def read_results(
+    yard: TheYard, caller: TheCaller, in_flight: TheInFlight, batch_id: str, after: str | None = None
+) -> Download:
     """Send results as JSON lines: what is stored behind the cursor while it runs, all of it after the end."""
-    found = await CONTENTS.run(results.read, yard, caller, batch_id, after=after)
-    headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
-    pieces = found.pieces()
-    return Download(pieces, headers=headers, media_type="application/jsonl", close=pieces.close)
+    with in_flight.sending(UnderWay.DOWNLOADS, caller.org_id) as sending:
+        found = await CONTENTS.run(results.read, yard, caller, batch_id, after=after)
+        headers = {"x-next-after": found.next_after} if found.next_after is not None else {}
+        answer = Download(found.pieces(), headers=headers, media_type="application/jsonl", threads=CONTENTS)
+        return sending.keep(answer)
 
 
 @router.get("/v1/batches/{batch_id}/errors")
-async def read_errors(yard: TheYard, caller: TheCaller, batch_id: str) -> RowErrors:
+async def read_errors(yard: TheYard, caller: TheCaller, in_flight: TheInFlight, batch_id: str) -> RowErrors:
     """Count why rows failed, most frequent first: a look at some megabytes of them, also while the batch runs."""
-    return await CONTENTS.run(row_errors.top, yard, caller, batch_id)
+    with in_flight.hold(UnderWay.DOWNLOADS, caller.org_id):
+        return await CONTENTS.run(row_errors.top, yard, caller, batch_id)

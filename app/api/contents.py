@@ -1,22 +1,40 @@
 """Sending a file: in pieces, resumable by `Range` and a strong `ETag`, never re-encoded (OPENAI_CONTRACT 1.9)."""
 
 import re
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request, Response
 
 from app.api.errors import envelope
 from app.api.in_flight import Download
+from app.api.threads import Threads
 from app.domain.byte_ranges import Unsatisfiable, parse_range
 from app.services import files
 from app.services.context import Yard
 from app.services.files import Content
 
+# What a route that sends a content reads by itself, for the API's own description.
+DOWNLOAD = {
+    "parameters": [
+        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
+        for name in ("range", "if-range", "if-none-match")
+    ]
+}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The whole file.", "content": _BYTES},
+    206: {"description": "The part that `range` asks for.", "content": _BYTES},
+    304: {"description": "The caller has it."},
+}
 _UNSAFE = re.compile(r"[^A-Za-z0-9._ -]")
 
 
-def send(yard: Yard, content: Content, request: Request) -> Response:
-    """Answer a GET or HEAD. Reads before it answers, so that what cannot be read is an error and no cut body."""
+def send(yard: Yard, content: Content, request: Request, threads: Threads) -> Response:
+    """Answer a GET or HEAD; what is behind the first piece is read in `threads`.
+
+    Reads before it answers, so that what cannot be read is an error and no cut body.
+    """
     file, size = content.file, content.recorded.bytes
     etag = f'"{content.sha256}"'
     headers = {
@@ -42,7 +60,7 @@ def send(yard: Yard, content: Content, request: Request) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type="application/octet-stream")
     found = files.pieces(yard, content, start, end)
-    return Download(found, status, headers, media_type="application/octet-stream", close=found.close)
+    return Download(found, status, headers, media_type="application/octet-stream", threads=threads)
 
 
 def disposition(filename: str) -> str:

@@ -6,7 +6,9 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api import contents, uploads
+from app.api.contents import CONTENT, DOWNLOAD
 from app.api.guarding import GuardedRoute, StreamedRoute, TheCaller, TheInFlight, TheYard
+from app.api.in_flight import UnderWay
 from app.api.threads import CONTENTS
 from app.schemas.files import (
     MAX_EXPIRY_SECONDS,
@@ -23,7 +25,7 @@ upload_router = APIRouter(route_class=StreamedRoute, tags=["files"])
 
 Limit = Annotated[int, Query(ge=1, le=files.MAX_FILES_LISTED)]
 
-# What these two routes read by themselves, for the API's own description.
+# What this route reads by itself, for the API's own description.
 _FORM: dict[str, Any] = {
     "type": "object",
     "required": ["file", "purpose"],
@@ -39,18 +41,6 @@ _FORM: dict[str, Any] = {
     },
 }
 _UPLOAD = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
-_DOWNLOAD = {
-    "parameters": [
-        {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
-        for name in ("range", "if-range", "if-none-match")
-    ]
-}
-_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_CONTENT: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The whole file.", "content": _BYTES},
-    206: {"description": "The part that `range` asks for.", "content": _BYTES},
-    304: {"description": "The caller has it."},
-}
 
 
 @upload_router.post("/v1/files", openapi_extra=_UPLOAD)
@@ -84,9 +74,10 @@ def delete(yard: TheYard, caller: TheCaller, file_id: str) -> FileDeleted:
     return files.delete(yard, caller, file_id)
 
 
-@router.get("/v1/files/{file_id}/content", response_class=Response, openapi_extra=_DOWNLOAD, responses=_CONTENT)
+@router.get("/v1/files/{file_id}/content", response_class=Response, openapi_extra=DOWNLOAD, responses=CONTENT)
 @router.head("/v1/files/{file_id}/content", response_class=Response, include_in_schema=False)
-async def content(yard: TheYard, caller: TheCaller, request: Request, file_id: str) -> Response:
+async def content(yard: TheYard, caller: TheCaller, in_flight: TheInFlight, request: Request, file_id: str) -> Response:
     """Send a file's bytes."""
-    found = await run_in_threadpool(files.content, yard, caller, file_id)
-    return await CONTENTS.run(contents.send, yard, found, request)
+    with in_flight.sending(UnderWay.DOWNLOADS, caller.org_id) as sending:
+        found = await run_in_threadpool(files.content, yard, caller, file_id)
+        return sending.keep(await CONTENTS.run(contents.send, yard, found, request, CONTENTS))

@@ -14,6 +14,7 @@ from app.api.access import scopes_of
 from app.api.in_flight import InFlight
 from app.api.threads import HEARTBEATS, USERS, WORKERS, Threads
 from app.domain.errors import BadRequest, Forbidden, NotFound, TooLarge
+from app.schemas.segments import MAX_BYTES
 from app.services import tokens
 from app.services.context import Caller, Yard
 
@@ -82,10 +83,10 @@ class StreamedRoute(GuardedRoute):
     max_body_bytes = None
 
 
-class HandInRoute(StreamedRoute):
+class HandInRoute(WorkerRoute):
     """A route of workers that reads its body itself."""
 
-    threads = WORKERS
+    max_body_bytes = MAX_BYTES
 
 
 async def _yard(request: Request) -> Yard:

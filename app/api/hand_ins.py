@@ -11,11 +11,10 @@ from app.api.in_flight import InFlight, UnderWay
 from app.api.pouring import PIECE_BYTES, pour
 from app.api.threads import WORKER_CONTENTS
 from app.domain.errors import BadRequest, TooLarge
-from app.schemas.segments import HandInAnswer, HandInHeader
+from app.schemas.segments import MAX_BYTES, HandInAnswer, HandInHeader
 from app.services import handins
 from app.services.context import Caller, Yard
 
-MAX_BYTES = 256 * 1024 * 1024
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 MIN_COUNTED_BYTES = 16 * 1024
 """What a call takes, however short its body is."""
@@ -29,10 +28,11 @@ async def receive(
     Raises TooLarge, and what app.services.handins and InFlight raise.
     """
     length = request.headers.get("content-length", "")
-    declared = int(length) if length.isdigit() else MAX_BYTES
-    if declared > MAX_BYTES:
-        raise TooLarge(f"a hand-in has at most {MAX_BYTES} bytes; send fewer rows", code="too_large")
-    with in_flight.hold(UnderWay.HAND_IN_BYTES, caller.org_id, max(declared, MIN_COUNTED_BYTES)):
+    declared = int(length) if length.isdigit() else MAX_BYTES  # the route lets no more through
+    with (
+        in_flight.hold(UnderWay.HAND_INS, caller.org_id),
+        in_flight.hold(UnderWay.HAND_IN_BYTES, caller.org_id, max(declared, MIN_COUNTED_BYTES)),
+    ):
         chunks = request.stream()
         line, rest, is_whole = await _read_header(chunks)
         if is_whole:

@@ -2,19 +2,20 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.threads import CONTENTS
+from app.api.threads import Threads
 from app.blobs.store import BlobError
 from app.domain.errors import TooManyAtOnce, TryLater
 from app.domain.org_limits import ALL_ORGS, OrgLimits
 
+AnswerT = TypeVar("AnswerT", bound=Response)
 _log = logging.getLogger("gpuyard.api")
 
 
@@ -25,6 +26,8 @@ class UnderWay(StrEnum):
     POLLS = "polls"
     UPLOADS = "uploads"
     DOWNLOADS = "downloads"
+    INPUTS = "inputs"
+    HAND_INS = "hand_ins"
     HAND_IN_BYTES = "hand_in_bytes"
     WEBHOOK_TESTS = "webhook_tests"
 
@@ -34,6 +37,8 @@ _COUNTED: Mapping[UnderWay, str] = {
     UnderWay.POLLS: "waiting workers",
     UnderWay.UPLOADS: "uploads under way",
     UnderWay.DOWNLOADS: "downloads under way",
+    UnderWay.INPUTS: "downloads of workers under way",
+    UnderWay.HAND_INS: "calls with results under way",
     UnderWay.HAND_IN_BYTES: "bytes of results under way",
     UnderWay.WEBHOOK_TESTS: "webhook tests under way",
 }
@@ -69,6 +74,13 @@ class InFlight:
         finally:
             self._add(kind, org_id, -amount)
 
+    @contextmanager
+    def sending(self, kind: UnderWay, org_id: str) -> Iterator["Sending"]:
+        """Count a call inside the block, and until its answer is sent where `Sending.keep` has it. Raises as `hold`."""
+        with ExitStack() as leaving:
+            leaving.enter_context(self.hold(kind, org_id))
+            yield Sending(leaving)
+
     def _add(self, kind: UnderWay, org_id: str, amount: int) -> None:
         self._of_all[kind] += amount
         self._of_org[kind, org_id] += amount
@@ -77,21 +89,19 @@ class InFlight:
 
 
 class Download(StreamingResponse):
-    """An answer that counts as a download of its caller's org while it is sent; `close` is called however that ends.
+    """A content as an answer, read in `threads`; `content` is closed however its sending ends.
 
     It ends before its declared length when a content turns out to be damaged: no wrong byte is sent.
     """
 
-    def __init__(self, content: Iterator[bytes], *args: Any, close: Callable[[], None], **kwargs: Any) -> None:
-        super().__init__(CONTENTS.each(content), *args, **kwargs)
-        self._close = close
+    def __init__(self, content: Generator[bytes], *args: Any, threads: Threads, **kwargs: Any) -> None:
+        super().__init__(threads.each(content), *args, **kwargs)
+        self.leaving = ExitStack()
+        self._content = content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, or raise what `InFlight.hold` raises before anything of it is sent."""
-        in_flight: InFlight = scope["app"].state.in_flight
-        with ExitStack() as leaving:
-            leaving.callback(self._close)
-            leaving.enter_context(in_flight.hold(UnderWay.DOWNLOADS, scope["state"]["caller"].org_id))
+        """Send it."""
+        with self.leaving, closing(self._content):
             await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
@@ -100,3 +110,16 @@ class Download(StreamingResponse):
             await super().stream_response(send)
         except BlobError as error:
             _log.error("an answer was cut off: %s", error)
+
+
+class Sending:
+    """A call that may be counted for longer than its route's function runs."""
+
+    def __init__(self, leaving: ExitStack) -> None:
+        self._leaving = leaving
+
+    def keep(self, answer: AnswerT) -> AnswerT:
+        """Have a download counted until it is sent; any other answer is short."""
+        if isinstance(answer, Download):
+            answer.leaving = self._leaving.pop_all()
+        return answer

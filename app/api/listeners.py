@@ -96,7 +96,7 @@ class Listeners:
         """Wait here inside the block. A worker waits once: its older poll is answered. Raises TryLater at the end."""
         older = self._of_worker.get(worker_id)
         if self._is_closed:
-            raise TryLater("this API process is about to end; call again", code="too_many_polls")
+            raise TryLater("this API process is about to end; call again", code="unavailable")
         if older is not None:
             older.end()
             self._forget(older)

@@ -78,7 +78,7 @@ class Streams:
     def open(self, batch_id: str, seq: int, token_id: str | None, *, shows_events: bool) -> Iterator[Stream]:
         """Have the stream of a token's holder woken inside the block. Raises TryLater when the process ends."""
         if self._is_closed:
-            raise TryLater("this API process is about to end; call again", code="too_many_streams")
+            raise TryLater("this API process is about to end; call again", code="unavailable")
         stream = Stream(batch_id, seq, token_id, shows_events=shows_events)
         self._open.add(stream)
         try:

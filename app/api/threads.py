@@ -54,9 +54,9 @@ WORKERS = Threads("worker", 12)
 HEARTBEATS = Threads("heartbeat", 4)
 READINESS = Threads("readiness", 1)
 CONTENTS = Threads("contents", 8)
-"""Uploads and downloads, also the downloads of workers."""
+"""Uploads and downloads of users."""
 WORKER_CONTENTS = Threads("workers' contents", 8)
-"""Hand-ins, and the rows that a claim's answer brings."""
+"""Hand-ins, and the input that workers fetch, that a claim's answer brings or that a report calls damaged."""
 DUTIES = 5
 """Threads that are not started by calls (app.api.duties)."""
 _OF_CALLS = (USERS, WORKERS, HEARTBEATS, READINESS, CONTENTS, WORKER_CONTENTS)

@@ -2,11 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Request, Response
 
+from app.api import contents
 from app.api.beats import Beats
+from app.api.contents import CONTENT, DOWNLOAD
 from app.api.guarding import HandInRoute, HeartbeatRoute, TheCaller, TheInFlight, TheYard, WorkerRoute
 from app.api.hand_ins import receive
+from app.api.in_flight import UnderWay
 from app.api.threads import WORKER_CONTENTS, WORKERS
 from app.schemas.claims import (
     ClaimAnswer,
@@ -20,7 +23,7 @@ from app.schemas.claims import (
 from app.schemas.pulls import ModelProgress
 from app.schemas.segments import HandInAnswer, Progress
 from app.schemas.workers import Bye, Heartbeat, HeartbeatAnswer, Hello, Welcome
-from app.services import claims, leases, model_progress, row_starts, workers
+from app.services import claims, files, leases, model_progress, row_starts, workers
 from app.services.claim_answers import with_rows
 from app.services.heartbeats import Beat
 
@@ -61,6 +64,8 @@ def bye(yard: TheYard, caller: TheCaller, worker_id: str, word: Bye) -> None:
 async def claim(yard: TheYard, caller: TheCaller, request: ClaimRequest) -> ClaimAnswer:
     """Grant leases."""
     granted = await WORKERS.run(claims.grant_shards, yard, caller, request)
+    if not granted.grants:
+        return granted
     return await WORKER_CONTENTS.run(with_rows, yard, granted)
 
 
@@ -77,9 +82,20 @@ def release(yard: TheYard, caller: TheCaller, request: ReleaseRequest, boot_id: 
 
 
 @router.post("/workers/report-failure")
-def fail(yard: TheYard, caller: TheCaller, report: FailureReport, boot_id: BootId = None) -> EndAnswer:
+async def fail(yard: TheYard, caller: TheCaller, report: FailureReport, boot_id: BootId = None) -> EndAnswer:
     """Take a failure."""
-    return leases.fail(yard, caller, report, boot_id=boot_id)
+    threads = WORKER_CONTENTS if leases.reads_content(report) else WORKERS
+    return await threads.run(leases.fail, yard, caller, report, boot_id=boot_id)
+
+
+@router.get("/workers/input/{file_id}", response_class=Response, openapi_extra=DOWNLOAD, responses=CONTENT)
+async def read_input(
+    yard: TheYard, caller: TheCaller, in_flight: TheInFlight, request: Request, file_id: str
+) -> Response:
+    """Send the input of a batch that the caller's workers hold shards of."""
+    with in_flight.sending(UnderWay.INPUTS, caller.org_id) as sending:
+        found = await WORKERS.run(files.leased_content, yard, caller, file_id)
+        return sending.keep(await WORKER_CONTENTS.run(contents.send, yard, found, request, WORKER_CONTENTS))
 
 
 @router.post("/workers/progress", status_code=204)

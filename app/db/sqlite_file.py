@@ -6,6 +6,7 @@ was one.
 """
 
 import glob
+import logging
 import os
 import sqlite3
 from contextlib import closing
@@ -16,6 +17,7 @@ from app.db.errors import DatabaseUnavailable
 from app.os_errors import plainly
 
 NEW = "`gpuyard migrate --new-database`"
+_log = logging.getLogger("gpuyard.db")
 _KEPT_WITH_IT = ("-wal", "-shm", "-journal")
 _MARK = b"The database beside this file is gpuyard's. While this file is here, no empty one is begun in its place.\n"
 
@@ -38,11 +40,15 @@ class DatabaseFile:
         """Whether there is a file, and anything in it."""
         return self.path.exists() and self.path.stat().st_size > 0
 
-    def check(self) -> None:
-        """Raise DatabaseUnavailable unless the file is there, and the one that this process opened first."""
+    def check(self, *, is_written: bool = False) -> None:
+        """Raise DatabaseUnavailable unless the file is there, and the one that this process opened first.
+
+        `is_written`: a transaction was just committed into it. That stands where the file cannot be looked at, and
+        is lost only where the file is gone or is another one.
+        """
         try:
             found = self.path.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if self._opened is not None:
                 raise self._problem(
                     "the database file was removed while gpuyard ran; stop gpuyard, put the file back, start it again"
@@ -50,6 +56,9 @@ class DatabaseFile:
             self.refuse_lost()
             raise self._problem("there is no database yet; run `gpuyard migrate`") from None
         except OSError as error:
+            if is_written:
+                _log.warning("the database file cannot be looked at after a commit: %s", plainly(error))
+                return
             raise DatabaseUnavailable(f"the database file cannot be used: {plainly(error)}") from None
         if found.st_size == 0:
             raise self._lost("is empty, it has 0 bytes")

@@ -82,7 +82,7 @@ class Store:
                 raise
             session.commit()
             if self.file is not None:
-                self.file.check()  # or what was committed is nowhere
+                self.file.check(is_written=True)  # or what was committed is nowhere
 
     @contextmanager
     def read(self) -> Iterator[Session]:

@@ -27,6 +27,8 @@ class OrgLimits:
     polls: int = 10_000
     uploads: int = 64
     downloads: int = 256
+    inputs: int = 256
+    hand_ins: int = 64
     hand_in_bytes: int = 256 * 2**20
     webhook_tests: int = 4
 

@@ -1,6 +1,6 @@
 """The bell by HTTP (A-03, A-16 to A-22; PROTOCOL 6).
 
-POST /workers/poll    Poll -> PollAnswer    409 superseded, 429 or 503 too_many_polls
+POST /workers/poll    Poll -> PollAnswer    409 superseded, 429 or 503 too_many_polls, 503 unavailable
 """
 
 from pydantic import Field

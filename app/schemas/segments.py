@@ -13,12 +13,14 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from app.domain.first_rows import MAX_KIND, MAX_MESSAGE
-from app.schemas.wire import Count, Figure, LeaseId, Name, Size, UsageCounts, Wire
+from app.schemas.wire import Count, Figure, LeaseId, Name, UsageCounts, Wire
 from app.schemas.workers import Opaque
 
 RowSetText = Annotated[str, StringConstraints(pattern=r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$", max_length=32_000)]
 """Of the longest shard, 4,096 rows, each third of them missing: 1,366 ranges of two row numbers with ten digits."""
 
+MAX_BYTES = 256 * 2**20
+"""The whole body of a hand-in has at most so many."""
 MAX_LEASES = 1_000
 """Shards that one hand-in may name. A worker that holds more hands them in by several."""
 
@@ -32,7 +34,7 @@ class Part(Wire):
     completed: Count
     failed: Count
     usage: UsageCounts = UsageCounts()
-    length: Size
+    length: int = Field(ge=0, le=MAX_BYTES)
 
 
 class End(Wire):

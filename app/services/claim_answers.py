@@ -34,7 +34,7 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
     brief = BatchBrief(
         id=batch.id,
         endpoint=batch.endpoint,
-        input_path=f"/v1/files/{batch.input_file_id}/content",
+        input_path=f"/workers/input/{batch.input_file_id}",
         priority=9 - batch.rank,
         created_at=int(batch.created_at.timestamp()),
         drop_parameters=batch.drop_parameters,

@@ -24,6 +24,7 @@ from app.db.inputs import input_blob
 from app.db.tables import Batch, File, Job, Lease
 from app.domain.contents import ContentKind, damaged_file
 from app.domain.errors import Conflict
+from app.domain.leases import LIVE
 from app.domain.rowsets import RowSet
 from app.services.context import Yard
 
@@ -113,13 +114,15 @@ class DamagedInput:
 
 
 def of_input(yard: Yard, worker_id: str, lease_id: int) -> DamagedInput | None:
-    """Compare the input of a leased shard with the checksum of its validation; None where they match.
+    """Compare the input of a shard with the checksum of its validation; None where they match, or no lease is live.
 
     Input that is gone is not compared: it may be back with the disk that holds it. Raises BlobUnavailable.
     """
     with yard.store.read() as session:
         lease = session.get(Lease, lease_id)
-        job = session.get(Job, lease.job_id) if lease is not None and lease.worker_id == worker_id else None
+        if lease is None or lease.worker_id != worker_id or lease.state not in LIVE:
+            return None
+        job = session.get(Job, lease.job_id)
         batch = batches_sql.by_id(session, job.batch_id) if job is not None else None
         if job is None or batch is None or job.input_sum is None:
             return None

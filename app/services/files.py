@@ -158,17 +158,25 @@ def content(yard: Yard, caller: Caller, file_id: str) -> Content:
 
     Raises NotFound, and Conflict for a content that was found damaged.
     """
-    reads = caller.has("read")
-    with yard.store.read() as session:
-        now = yard.store.now(session)
-        found = files_sql.content(session, file_id, org_id=caller.org_id, now=now) if reads else None
-    by_lease = found is None and caller.has("worker") and leases.may_read(yard, caller, file_id)
-    if by_lease:
+    if caller.has("read"):
         with yard.store.read() as session:
-            found = files_sql.content(session, file_id, org_id=None, now=now)
+            found = files_sql.content(session, file_id, org_id=caller.org_id, now=yard.store.now(session))
+        if found is not None:
+            return readable(*found)
+    if caller.has("worker"):
+        return leased_content(yard, caller, file_id)
+    raise _no_file(file_id)
+
+
+def leased_content(yard: Yard, caller: Caller, file_id: str) -> Content:
+    """Say where the bytes of an input are that the caller's workers hold shards of. Raises NotFound for any other."""
+    found = None
+    if leases.may_read(yard, caller, file_id):
+        with yard.store.read() as session:
+            found = files_sql.content(session, file_id, org_id=None, now=yard.store.now(session))
     if found is None:
         raise _no_file(file_id)
-    return readable(*found, by_lease=by_lease)
+    return readable(*found, by_lease=True)
 
 
 def readable(file: File, blob: Blob, *, by_lease: bool = False) -> Content:

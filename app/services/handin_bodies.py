@@ -11,11 +11,11 @@ from hashlib import sha256
 
 from app.blobs.store import BlobWriter, Stored
 from app.db import blobs as blobs_sql
-from app.domain.errors import BadRequest
+from app.domain.errors import BadRequest, TooLarge
 from app.domain.jobs import MAX_SHARD_ROWS
 from app.domain.rowsets import RowSet
 from app.schemas.handins import HandInError, HandInReader
-from app.schemas.segments import HandInHeader, Part
+from app.schemas.segments import MAX_BYTES, HandInHeader, Part
 from app.services import blobs
 from app.services.context import Yard
 
@@ -151,11 +151,13 @@ class Body:
 
 
 def check_header(header: HandInHeader) -> None:
-    """Raise BadRequest for a header that no honest worker writes."""
+    """Raise BadRequest for a header that no honest worker writes, TooLarge for parts that no body holds."""
     if len({end.lease_id for end in header.ends}) != len(header.ends):
         raise BadRequest("a hand-in ends a lease once", code="invalid_hand_in")
     if len({part.lease_id for part in header.parts}) != len(header.parts):
         raise BadRequest("a hand-in holds one part a lease", code="invalid_hand_in")
+    if sum(part.length for part in header.parts) > MAX_BYTES:
+        raise TooLarge(f"a hand-in has at most {MAX_BYTES} bytes; send fewer rows", code="too_large")
 
 
 def uses_of(parts: Sequence[Part], *, live: Collection[int], known: Collection[tuple[int, int]]) -> dict[int, Use]:

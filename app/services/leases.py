@@ -51,13 +51,18 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
     return EndAnswer(leases=ends, work=note_call(yard, worker, boot_id))
 
 
+def reads_content(report: FailureReport) -> bool:
+    """Tell whether `fail` looks at the input for this report."""
+    return report.code is RowErrorCode.INPUT_DAMAGED
+
+
 def fail(yard: Yard, caller: Caller, report: FailureReport, *, boot_id: str | None = None) -> EndAnswer:
     """Take a worker's report that it could not run a job: an attempt of three (R-21). The same report is taken once.
 
     Input that a worker calls damaged is looked at here: where it is, no other worker would find it otherwise.
     """
     worker = calling_worker(yard, caller, report.worker_id)
-    found = damage.of_input(yard, worker.id, report.lease_id) if report.code is RowErrorCode.INPUT_DAMAGED else None
+    found = damage.of_input(yard, worker.id, report.lease_id) if reads_content(report) else None
 
     def work(session: Session) -> tuple[Batch | None, str]:
         now = yard.store.now(session)

@@ -14,12 +14,14 @@ import pytest
 from sqlmodel import select
 
 from app.api import hand_ins
+from app.blobs.local import MARKER
 from app.client.control_plane import ControlPlane
 from app.client.errors import TryLater
 from app.db.tables import Blob, Segment
 from app.domain.outputs import output_line
 from app.domain.rows import Reply
 from app.domain.rowsets import RowSet
+from app.schemas import segments
 from app.schemas.claims import ClaimRequest, ReleaseRequest
 from app.schemas.handins import write_line
 from app.schemas.segments import End, HandInHeader, Part
@@ -216,7 +218,10 @@ def test_one_that_is_not_what_its_header_says_leaves_nothing(served: Served, lie
         with served.yard.store.read() as session:
             assert not session.exec(select(Segment)).all()
             assert [blob.unreferenced_at is None for blob in session.exec(select(Blob))].count(True) == 1  # the input
-        assert len([path for path in Path(served.yard.blobs._root).rglob("*") if path.is_file()]) == 1  # type: ignore[attr-defined]
+        assert (
+            len([path for path in Path(served.yard.blobs._root).rglob("*") if path.is_file() and path.name != MARKER])
+            == 1
+        )  # type: ignore[attr-defined]
 
 
 def test_a_header_without_an_end_is_refused(served_on_sqlite: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +229,62 @@ def test_a_header_without_an_end_is_refused(served_on_sqlite: Served, monkeypatc
     with served_on_sqlite.http(served_on_sqlite.key("worker")) as http:
         answer = http.post("/workers/results", content=b"{" + b" " * 2000)
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["of a live lease", "of a stale one"])
+def test_one_without_a_declared_length_is_cut_off_at_the_bound(target: Target, is_read: bool) -> None:
+    lease_id = target.ids["lease_id"] + (0 if is_read else 1_000)
+    part = part_of(lease_id, [0], b"").model_copy(update={"length": segments.MAX_BYTES})
+    head = header_of(target.ids["worker_id"], target.ids["batch_id"], [part])
+
+    def pieces() -> Iterator[bytes]:
+        yield head
+        for _ in range(segments.MAX_BYTES // MIB):
+            yield b"x" * MIB
+
+    with target.http("worker") as http:
+        answer = http.post("/workers/results", content=pieces(), timeout=120)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "status", "code"),
+    [([2**63 - 1], 400, "invalid_value"), ([segments.MAX_BYTES, 1], 413, "too_large")],
+    ids=["of a part", "of all parts"],
+)
+def test_a_header_that_says_more_than_a_body_holds_is_refused(
+    served_on_sqlite: Served, lengths: list[int], status: int, code: str
+) -> None:
+    part = part_of(1, [0], b"").model_dump()
+    parts = [part | {"lease_id": n, "length": length} for n, length in enumerate(lengths)]
+    head = json.dumps({"worker_id": "wrk_nobody", "batch_id": "batch_none", "parts": parts}).encode()
+    with served_on_sqlite.http(served_on_sqlite.key("worker")) as http:
+        answer = http.post("/workers/results", content=head + b"\n")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_so_many_calls_of_an_org_are_taken_at_once(
+    sqlite_databases: Databases, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    with (
+        serving(sqlite_databases.copy_of(migrate), tmp_path / "data", org_hand_ins=1) as served,
+        worker(served, count=4) as sender,
+    ):
+        ((lease_id, numbers),) = sender.leases.items()
+        whole = sender.whole(lease_id, body_of(sender.batch_id, numbers, 10))
+        address = ("127.0.0.1", int(served.url.rpartition(":")[2]))
+        with socket.create_connection(address, timeout=30) as slow:
+            head = f"POST /workers/results HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sender.key}\r\n"
+            slow.sendall(f"{head}Content-Length: 100\r\n\r\n".encode())
+            until(lambda: served.app.state.in_flight._of_all["hand_ins"] == 1)
+            with pytest.raises(TryLater) as refused:
+                sender.plane.hand_in(whole, ends=False, deadline_seconds=0)
+            assert (refused.value.status, refused.value.code) == (429, "too_many_hand_ins")
+            assert refused.value.retry_after
+            with served.http(served.key("worker", org="other")) as http:
+                assert http.post("/workers/results", content=whole).status_code == 404  # and no 429
+        assert sender.plane.hand_in(whole, ends=False, deadline_seconds=30).parts == {lease_id: "stored"}
+        until(lambda: not served.app.state.in_flight._of_org)
 
 
 def test_what_an_org_sends_at_once_is_bounded_and_no_other_org_waits_for_it(

@@ -115,14 +115,15 @@ def test_a_stream_of_events_that_nobody_reads_is_cut_off(
             until(lambda: not under_way(impatient, "streams"))
 
 
-def test_results_that_are_sent_count_as_a_download(impatient: Served, until: Callable[..., None]) -> None:
+def test_results_and_errors_count_as_a_download(impatient: Served, until: Callable[..., None]) -> None:
     batch = {"input_file_id": uploaded(impatient, rows(3)), "endpoint": "/v1/chat/completions"}
     with impatient.http() as http, ExitStack() as stack:
         made = http.post("/v1/batches", json=batch | {"completion_window": "24h"}).json()
         in_flight = impatient.app.state.in_flight
         for _ in range(2):
             stack.enter_context(in_flight.hold("downloads", impatient.operator().org_id))
-        assert http.get(f"/v1/batches/{made['id']}/results").json()["error"]["code"] == "too_many_downloads"
+        for what in ("results", "errors"):
+            assert http.get(f"/v1/batches/{made['id']}/{what}").json()["error"]["code"] == "too_many_downloads"
 
 
 def test_uploads_of_an_org_are_bounded_and_the_sdk_tries_again(impatient: Served, until: Callable[..., None]) -> None:

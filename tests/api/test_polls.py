@@ -170,7 +170,7 @@ def test_the_end_of_the_process_answers_those_who_wait_and_lets_no_more_wait(ser
     assert kinds(poll.result(WOKEN_SECONDS)) == []
     with pytest.raises(TryLater) as refused:
         one.poll().result(SECONDS)
-    assert refused.value.code == "too_many_polls"
+    assert (refused.value.status, refused.value.code) == (503, "unavailable")
 
 
 def test_polls_that_wait_hold_no_thread_and_only_as_many_are_woken_as_could_start(

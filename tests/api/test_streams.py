@@ -120,6 +120,14 @@ def test_an_org_has_its_share_of_streams_and_a_closed_one_makes_room(few: Served
         assert stack.enter_context(http.stream("GET", url)).status_code == 200
 
 
+def test_a_process_that_ends_opens_no_more(few: Served) -> None:
+    url = f"/v1/batches/{create(few)}/events"
+    close_listeners(few.app)
+    with few.http() as http:
+        refused = http.get(url)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "unavailable")
+
+
 def test_all_orgs_together_have_no_more_streams_than_the_process_bears(few: Served) -> None:
     with ExitStack() as stack:
         found = [opened(few, stack, few.key("submit", org=f"org-{n}"), 3) for n in range(5)]

@@ -183,6 +183,27 @@ def said_of(answer: dict[str, Any], lease: int) -> set[str]:
     return {answer[part][str(lease)] for part in ("leases", "parts", "ends") if str(lease) in answer.get(part, {})}
 
 
+@pytest.mark.parametrize("single", [False, True], ids=["a-key-of-the-org", "a-key-of-one-worker"])
+def test_nobody_fetches_input_that_its_workers_hold_nothing_of(scene: Scene, single: bool) -> None:
+    """A key of the org fetches what any worker of the org holds; its right to read files counts for nothing here."""
+    served = scene.served
+    others = {route for route in ACCESS if " /workers/" in route} - {f"POST {route}" for route in ROUTES}
+    assert others == {"GET /workers/input/{file_id}"}, "a route of workers that nobody asks about another's worker"
+    with served.yard.store.read() as session:
+        of_batch = {batch.id: batch.input_file_id for batch in session.exec(select(Batch))}
+    held, unheld = of_batch[scene.beside.batch_id], of_batch[scene.control.batch_id]
+    mine, theirs = served.key("worker", name="mine", single_worker=single), served.key("worker", org="other")
+    for key, file_id, status in [
+        (mine, held, 404 if single else 200),
+        (mine, unheld, 404),
+        (served.key("worker", name="beside", single_worker=single), held, 200),
+        (served.key("admin", "worker"), unheld, 404),
+        (theirs, held, 404),
+    ]:
+        with served.http(key) as http:
+            assert http.get(f"/workers/input/{file_id}").status_code == status
+
+
 def test_a_claim_by_the_request_of_anothers_brings_nothing_of_it(scene: Scene) -> None:
     served = scene.served
     with served.http(served.key("worker")) as http:

@@ -79,6 +79,38 @@ def test_a_write_into_a_file_that_is_removed_meanwhile_is_not_taken_for_done(sto
         store.run(write)
 
 
+@pytest.mark.parametrize("is_back", [True, False], ids=["there again", "where nobody can look"])
+def test_a_commit_stands_unless_its_file_is_gone(
+    store: Store, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_back: bool
+) -> None:
+    """The folder is moved away in the middle of a write; until it is back, a loop of links stands in its place."""
+    folder, away = path.parent, tmp_path.with_name(f"{tmp_path.name}-away")
+
+    def leave() -> None:
+        folder.rename(away)
+        folder.symlink_to(folder)
+
+    def return_() -> None:
+        folder.unlink()
+        away.rename(folder)
+
+    def write(session: Session) -> str:
+        session.add(Org(id="one", name="one", created_at=store.now(session)))
+        session.flush()
+        leave()
+        if is_back:
+            return_()
+        return "done"
+
+    assert store.run(write) == "done"
+    if not is_back:
+        assert "cannot be looked at after a commit" in caplog.text
+        with pytest.raises(DatabaseUnavailable, match="cannot be used"):
+            names(store)
+        return_()
+    assert names(store) == ["one"]
+
+
 def test_another_file_in_its_place_is_not_taken_for_it(store: Store, path: Path, tmp_path: Path) -> None:
     names(store)
     other = tmp_path / "other.db"

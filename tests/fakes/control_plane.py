@@ -114,7 +114,7 @@ class FakeControlPlane(Serving):
             self.batch = {
                 "id": batch_id,
                 "endpoint": endpoint,
-                "input_path": "/v1/files/file-1/content",
+                "input_path": "/workers/input/file-1",
                 "priority": 0,
                 "created_at": 1,
                 "canary_rows": canary_rows,
@@ -297,6 +297,8 @@ class FakeControlPlane(Serving):
 
 def _route(path: str) -> str:
     last = path.partition("?")[0].rsplit("/", 1)[-1]
+    if "/input/" in path:
+        return "content"
     return "results" if last == "upload-results" else last
 
 
