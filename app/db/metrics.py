@@ -14,13 +14,12 @@ from sqlmodel import Session, col
 from app.db.events import settled
 from app.db.leases import IS_LIVE
 from app.db.tables import Batch, Event, Job, Lease, Worker
-from app.db.types import Json
+from app.db.workers import TIMING
 from app.domain.batches import CLAIMABLE, ENDED, TOLD_TO_END, BatchState
 from app.domain.jobs import ControlVerb, JobKind, JobState
 from app.domain.workers import Transport, WorkerState
 
 LIMIT = 25_000
-_TIMING = Json(dict, column="worker.timing")
 """Rows that one statement looks at: of batches in each state, of leases, workers, control work and new events."""
 WORKERS_TOLD = 200
 """Workers that are shown one by one, the longest known first."""
@@ -174,7 +173,7 @@ def workers(session: Session) -> list[WorkerRow]:
         *alike, found.c.second, found.c.is_heard
     )
     return [
-        WorkerRow(pool, state, transport, _TIMING.read_text(timing), int(count), last_seen_at, offline_at)
+        WorkerRow(pool, state, transport, TIMING.read_text(timing), int(count), last_seen_at, offline_at)
         for pool, state, transport, timing, count, last_seen_at, offline_at in session.execute(query)
     ]
 
