@@ -1,5 +1,10 @@
 """What the database holds, as tests of the services ask for it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import event
 from sqlmodel import select
 
 from app.db.tables import Batch, Event, Job, Lease, Worker
@@ -46,3 +51,16 @@ def events(yard: Yard, subject: str) -> list[str]:
 def states(yard: Yard, *lease_ids: int) -> list[LeaseState]:
     """The states of leases."""
     return [LeaseState(lease(yard, lease_id).state) for lease_id in lease_ids]
+
+
+@contextmanager
+def statements(yard: Yard) -> Iterator[list[str]]:
+    """What is asked of the database meanwhile."""
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        asked.append(statement)
+
+    event.listen(yard.store.engine, "before_cursor_execute", note)
+    yield asked
+    event.remove(yard.store.engine, "before_cursor_execute", note)

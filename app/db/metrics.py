@@ -14,7 +14,7 @@ from sqlmodel import Session, col
 from app.db.events import settled
 from app.db.leases import IS_LIVE
 from app.db.tables import Batch, Event, Job, Lease, Worker
-from app.db.types import Json
+from app.db.workers import TIMING
 from app.domain.batches import CLAIMABLE, ENDED, TOLD_TO_END, BatchState
 from app.domain.jobs import ControlVerb, JobKind, JobState
 from app.domain.workers import Transport, WorkerState
@@ -174,7 +174,7 @@ def workers(session: Session) -> list[WorkerRow]:
         *alike, found.c.second, found.c.is_heard
     )
     return [
-        WorkerRow(pool, state, transport, _TIMING.read_text(timing), int(count), last_seen_at, offline_at)
+        WorkerRow(pool, state, transport, TIMING.read_text(timing), int(count), last_seen_at, offline_at)
         for pool, state, transport, timing, count, last_seen_at, offline_at in session.execute(query)
     ]
 

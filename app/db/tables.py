@@ -6,9 +6,11 @@ Deleting is rare and explicit; foreign keys are enforced on both databases. Row 
 from datetime import datetime
 from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, UniqueConstraint, false, text
 from sqlmodel import Field, SQLModel
 
+from app.db.shapes import STRICT, Count, LiveCounts, Need, Reason, Refusal, TopReason
 from app.db.types import AnyText, BigId, Json, UtcMs, unreadable
 from app.domain.batches import BatchState
 from app.domain.jobs import JobKind, JobState
@@ -93,7 +95,7 @@ class Pool(SQLModel, table=True):
     max_load: float | None = None
     min_memory_gb: float | None = None
     max_losses: int | None = None
-    timing: dict[str, float] = _json("{}")
+    timing: dict[str, Any] = _json("{}")
     heard_since: datetime | None = _at()
     """Of a pool with a timing of its own what `PresenceTick` says by the service's: the end of the last such gap."""
     created_at: datetime = _at(nullable=False)
@@ -196,14 +198,14 @@ class Batch(SQLModel, table=True):
     live: int = 0
     total: int = 0
     shards: int = 0
-    requirements: dict[str, Any] = _json("{}")
+    requirements: dict[str, Need] = _json("{}")
     drop_parameters: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     canary_rows: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
     """So many rows run first on each worker; 0: none do."""
     canary_over: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     """One of its rows was answered, or its first rows failed each in its own way: it runs to its end."""
     models: list[str] = _json("[]")
-    errors: list[dict[str, Any]] = _json("[]")
+    errors: list[Reason] = _json("[]")
     error_count: int = 0
     waiting_reason: str | None = None
     """Why its control work is put off; each move of the batch clears it."""
@@ -212,7 +214,7 @@ class Batch(SQLModel, table=True):
 
     completed: int | None = None
     failed: int | None = None
-    usage: dict[str, int] | None = _json_or_null()
+    usage: dict[str, Count] | None = _json_or_null()
     output_file_id: str | None = Field(default=None, foreign_key="file.id")
     error_file_id: str | None = Field(default=None, foreign_key="file.id")
 
@@ -228,7 +230,7 @@ class Batch(SQLModel, table=True):
     cancelled_at: datetime | None = _at()
     ended_at: datetime | None = _at()
     kept: str = Field(default=Kept.ROWS, sa_column=Column(String, nullable=False, server_default=Kept.ROWS.value))
-    top_errors: list[dict[str, Any]] | None = _json_or_null(list)
+    top_errors: list[TopReason] | None = _json_or_null(list)
 
     token_id: str | None = Field(default=None, foreign_key="api_token.id")
     args_digest: str | None = None
@@ -272,7 +274,7 @@ class Job(SQLModel, table=True):
     end: int = Field(default=0, sa_type=BigInteger)
     input_sum: str | None = None
     """Checksum of the input's bytes `start` to `end` in hex, taken at validation; None: it was validated without."""
-    rejected: list[list[Any]] = _json("[]")
+    rejected: list[Refusal] = _json("[]")
 
     done_rows: str = ""
     completed: int = 0
@@ -335,10 +337,10 @@ class Worker(SQLModel, table=True):
     tags: list[str] = _json("[]")
     versions: dict[str, str] = _json("{}")
     runtimes: list[dict[str, Any]] = _json("[]")
-    timing: dict[str, float] = _json("{}")
+    timing: dict[str, Any] = _json("{}")
     """The rungs that its last hello was told: a change of its pool's or the service's counts from the next hello."""
     sample: dict[str, Any] | None = _json_or_null()
-    progress: dict[str, Any] | None = _json_or_null()
+    progress: LiveCounts | None = _json_or_null()
     row_by_row: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     """It can run a cautious shard (PROTOCOL 5)."""
     pulls: list[dict[str, Any]] = _json("[]")
@@ -506,10 +508,12 @@ class KnownCluster(SQLModel, table=True):
     system_identifier: str
 
 
-for _table in SQLModel.metadata.tables.values():
+for _row in SQLModel.__subclasses__():
+    _table = SQLModel.metadata.tables[str(_row.__tablename__)]
     for _column in _table.columns:
         if isinstance(_column.type, Json):
             _column.type.column = f"{_table.name}.{_column.name}"
+            _column.type.values = TypeAdapter(_row.model_fields[_column.name].annotation or Any, config=STRICT)
 
 
 def unreadable_in(row: SQLModel) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import JSON, BigInteger, Integer, String
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
@@ -79,8 +80,8 @@ class UnreadableArray(list[Any]):
 class Json(TypeDecorator[Any]):
     """A small JSON value: an object (`dict`) or an array (`list`), or NULL where `nullable`.
 
-    A value that is neither, or no JSON, does not stop the query that reads its row among others. An empty value stands
-    for it, which is never written back unless somebody sets the column.
+    A value that is neither, holds what it may not (`values`), or is no JSON, does not stop the query that reads its row
+    among others. An empty value stands for it, which is never written back unless somebody sets the column.
     """
 
     impl = JSON
@@ -92,6 +93,8 @@ class Json(TypeDecorator[Any]):
         self.shape = shape
         self.nullable = nullable
         self.column = column
+        self.values: TypeAdapter[Any] | None = None
+        """What the object or array may hold; `app.db.tables` sets it."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
         """Read what the driver gives."""
@@ -102,7 +105,7 @@ class Json(TypeDecorator[Any]):
                 found = value if parse is None else parse(value)
             except (ValueError, TypeError, RecursionError):
                 return self._unreadable(value)
-            if isinstance(found, self.shape) or (value is None and self.nullable):
+            if self._fits(found) or (value is None and self.nullable):
                 return found
             return self._unreadable(value)
 
@@ -114,7 +117,16 @@ class Json(TypeDecorator[Any]):
             found = json.loads(value)
         except (ValueError, RecursionError):
             return self._unreadable(value)
-        return found if isinstance(found, self.shape) else self._unreadable(value)
+        return found if self._fits(found) else self._unreadable(value)
+
+    def _fits(self, found: object) -> bool:
+        if not isinstance(found, self.shape) or not found or self.values is None:
+            return isinstance(found, self.shape)
+        try:
+            self.values.validate_python(found)
+        except ValidationError:
+            return False
+        return True
 
     def _unreadable(self, value: object) -> object:
         if self.column not in unreadable_columns:

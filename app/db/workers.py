@@ -1,17 +1,29 @@
 """Workers in SQL."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import exists, update
+from sqlalchemy import Text, cast, exists, or_, update
 from sqlmodel import Session, col, select
 
+from app.db.leases import IS_LIVE
 from app.db.pools import PoolSet
 from app.db.tables import Lease, Org, Worker
+from app.db.types import Json
 from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
 
 _LIVE = sorted(LIVE)
+TIMING = Json(dict, column="worker.timing")
+"""For a timing that a query gives as text, since PostgreSQL compares no JSON."""
+_TOLD_TIMINGS = (
+    select(Worker.pool, cast(col(Worker.timing), Text))
+    .where(
+        col(Worker.state) != WorkerState.GONE,
+        or_(col(Worker.offline_at).is_(None), exists().where(col(Lease.worker_id) == col(Worker.id), IS_LIVE)),
+    )
+    .distinct()
+)
 
 
 def lock_by_name(session: Session, org_id: str, name: str) -> Worker | None:
@@ -57,6 +69,14 @@ def silent_since(session: Session, before: datetime, limit: int, *, of: PoolSet)
         .limit(limit)
     )
     return session.exec(query.with_for_update(key_share=True, skip_locked=True)).all()
+
+
+def told_timings(session: Session) -> list[tuple[str, Mapping[str, float]]]:
+    """Give each pool with the different timings that its present workers were told; one of them a row, not a worker.
+
+    A worker that counts as offline is present while it has a live lease: it may be our own silence that lasts.
+    """
+    return [(pool, TIMING.read_text(timing)) for pool, timing in session.exec(_TOLD_TIMINGS)]
 
 
 def seen(session: Session, worker_id: str, boot_id: str, now: datetime) -> None:

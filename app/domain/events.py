@@ -15,8 +15,8 @@ MEANINGS: Mapping[str, str] = {
     "batch.failed": "Its input or its models were refused, or its first rows all failed alike; its errors say why.",
     "batch.cancelled": "It has ended after a cancel, and what was finished is in its files.",
     "batch.expired": "It has ended with its window, and what was finished is in its files.",
-    "batch.damaged": "A content of it is not what was written, or is gone: its input or a result, `file`, or a "
-    "`segment`; `what` says where they differ, and `rows` whose it is.",
+    "batch.damaged": "A content of it is not what was written, or is gone: `what` says so in words. `file` "
+    "names its input or result, `segments` its stored rows, and `rows` the rows that it costs, where they are known.",
     "batch.forgotten": "It ended so long ago that it is listed no more.",
     "file.damaged": "A file that no batch needs is not what was written; `what` says where they differ.",
     "file.created": "A file was uploaded.",

@@ -82,6 +82,11 @@ class Timing:
             self, renew_seconds=renew, grace_seconds=grace, toleration_seconds=toleration, kill_after_seconds=0.0
         )
 
+    def or_shorter(self, other: "Timing") -> "Timing":
+        """Return the timing of which each rung is the shorter one of both."""
+        theirs = other.rungs
+        return self.nearest({name: min(seconds, theirs[name]) for name, seconds in self.rungs.items()})
+
     @property
     def rungs(self) -> dict[str, float]:
         """The rungs that a pool may have of its own, as they are stored."""

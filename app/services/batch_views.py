@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from datetime import datetime
 from functools import cache, partial
 from typing import NamedTuple
@@ -29,7 +30,6 @@ from app.schemas.batches import (
     TopError,
     YardView,
 )
-from app.schemas.wire import UsageCounts
 from app.services.context import Yard
 from app.services.eligibility import pool_rules, servings, told_pulls, worker_view
 from app.services.moves import outcome_of
@@ -187,7 +187,8 @@ def _usage(batch: Batch, tally: Tally, *, ended: bool) -> BatchUsage | None:
     """Tokens so far, or as stored at the end; null for a batch that never ran."""
     if batch.validated_at is None:
         return None
-    usage = UsageCounts.model_validate(batch.usage or {}).to_domain() if ended else tally.usage
+    stored = batch.usage or {}
+    usage = Usage(*(stored.get(count.name, 0) for count in fields(Usage))) if ended else tally.usage
     return _on_wire(usage)
 
 

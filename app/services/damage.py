@@ -3,10 +3,9 @@
 A mark is an update of the blob's row, which comes after leases and before jobs and batches where they are locked, too.
 """
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import structlog
 from sqlmodel import Session
@@ -30,6 +29,10 @@ from app.services.context import Yard
 
 ACTOR = "service:contents"
 CHUNK = 1024 * 1024
+GONE = "it is gone"
+SHOWN = 20
+"""Segments that an event names."""
+MAX_ROWS_TEXT = 1000
 log = structlog.get_logger("gpuyard.contents")
 
 
@@ -59,6 +62,32 @@ def note(yard: Yard, key: str, what: str) -> bool:
     return kind is not None
 
 
+def record(
+    session: Session,
+    batch: Batch,
+    what: str,
+    *,
+    now: datetime,
+    actor: str = ACTOR,
+    file: str | None = None,
+    rows: RowSet | None = None,
+    segments: Collection[int] = (),
+) -> None:
+    """Record that a content of a batch is not what was written, or is gone.
+
+    `what` says so in words, of the input or result `file`, or of `segments`; `rows` are those that it costs.
+    """
+    data: dict[str, object] = {"what": what}
+    if file is not None:
+        data["file"] = file
+    if segments:
+        data["segments"] = sorted(segments)[:SHOWN]
+    if rows:
+        data["rows"] = str(rows)[:MAX_ROWS_TEXT]
+    events.record(session, now=now, type="batch.damaged", subject=batch.id, actor=actor, org_id=batch.org_id, data=data)
+    log.error("batch.damaged", batch_id=batch.id, **data)
+
+
 def kind_of(file: File) -> ContentKind:
     """Return what a file is to its batch."""
     return ContentKind.RESULT if file.purpose == "batch_output" else ContentKind.INPUT
@@ -72,7 +101,7 @@ def refusal(file: File, what: str) -> Conflict:
 def _of_file(session: Session, file: File, what: str, now: datetime) -> ContentKind:
     found = files_sql.batches_in_need(session, file.id)
     for batch in found:
-        _record(session, batch, {"file": file.id, "what": what}, now)
+        record(session, batch, what, now=now, file=file.id)
     if not found:
         data = {"what": what}
         events.record(
@@ -87,12 +116,8 @@ def _of_segments(session: Session, key: str, what: str, now: datetime) -> Conten
         rows = RowSet()
         for segment in segments:
             rows |= RowSet.parse(segment.rows)
-        _record(session, batch, {"segment": segments[0].id, "rows": str(rows), "what": what}, now)
+        record(session, batch, what, now=now, rows=rows, segments=[segment.id or 0 for segment in segments])
     return ContentKind.SEGMENT
-
-
-def _record(session: Session, batch: Batch, data: dict[str, Any], now: datetime) -> None:
-    events.record(session, now=now, type="batch.damaged", subject=batch.id, actor=ACTOR, org_id=batch.org_id, data=data)
 
 
 # --- the part of an input that is a shard's
@@ -146,7 +171,7 @@ def note_input(session: Session, found: DamagedInput, now: datetime) -> None:
     """Record that a shard's input is damaged, and mark the content, in the transaction that fails the shard."""
     blobs_sql.mark_damaged(session, found.key, found.what, now)
     rows = RowSet.span(found.job.first_row, found.job.rows)
-    _record(session, found.batch, {"file": found.batch.input_file_id, "rows": str(rows), "what": found.what}, now)
+    record(session, found.batch, found.what, now=now, file=found.batch.input_file_id, rows=rows)
 
 
 def count_input(yard: Yard, found: DamagedInput) -> None:

@@ -4,16 +4,19 @@ Each step is bounded, and one transaction at a time. What a step leaves, the nex
 """
 
 import logging
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import timedelta
 
 from sqlmodel import Session
 
-from app.blobs.store import BlobMissing, BlobUnavailable
+from app.blobs import checked
+from app.blobs.store import BlobDamaged, BlobMissing, BlobUnavailable
 from app.db import ended_batches as ended_sql
 from app.db import events, locks
 from app.db.tables import Batch
+from app.domain.contents import ContentKind
 from app.domain.retention import Kept
-from app.services import batch_views
+from app.services import batch_views, blobs, damage
 from app.services.context import Yard
 
 ACTOR = "service:retention"
@@ -32,12 +35,12 @@ def forget_segments(yard: Yard, limit: int) -> int:
     ):
         for batch in _due(yard, kept, lives, limit):
             try:
-                damage = _damage(yard, batch) if kept is Kept.ROWS else None
+                lost = _lost(yard, batch) if kept is Kept.ROWS else None
             except BlobUnavailable as error:
                 log.warning("contents cannot be looked at, so nothing is deleted that may be needed: %s", error)
                 return done
-            if damage is not None:
-                _keep_all(yard, batch, damage)
+            if lost is not None:
+                _keep_all(yard, batch, lost)
                 continue
             done += _in_steps(yard, batch, limit - done)
             if done >= limit:
@@ -114,47 +117,51 @@ def _in_steps(yard: Yard, batch: Batch, limit: int) -> int:
     return yard.store.run(work)
 
 
-def _damage(yard: Yard, batch: Batch) -> dict[str, object] | None:
-    """Say which result file is not what was written. What a user deleted, or what has expired, is not looked for."""
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A result file that is not what was written. `is_gone`: it is gone, and nobody has recorded that yet."""
+
+    file_id: str
+    is_gone: bool
+
+
+def _lost(yard: Yard, batch: Batch) -> _Lost | None:
+    """Find a result file that is not what was written. What a user deleted, or what has expired, is not looked for.
+
+    Each is read whole before the first of the segments goes, which are the only other copy of its answers.
+    """
+    look = checked.verify if batch.top_errors is None else checked.check_size
     with yard.store.read() as session:
         files = ended_sql.files(session, batch)
     for file, blob in files:
         if blob.collected_at is not None:
             continue
+        what = blob.damage
         try:
-            size = yard.blobs.size(blob.key)
+            if blob.damaged_at is None:
+                look(yard.blobs, blobs.as_recorded(blob))
+                continue
         except BlobMissing:
-            size = -1
-        if size != blob.bytes or blob.damaged_at is not None:
-            log.error(
-                "%s of %s is content %s, which has %d bytes of %d (-1: it is gone), and is not what was written",
-                file.filename,
-                batch.id,
-                blob.key,
-                size,
-                blob.bytes,
-            )
-            what = "it is gone" if size < 0 else blob.damage or f"it has {size} bytes instead of {blob.bytes}"
-            return {"file": file.id, "what": what}
+            what = damage.GONE
+        except BlobDamaged as error:
+            what = error.what
+            damage.note(yard, blob.key, what)
+        log.error("%s of %s, content %s, is not what was written: %s", file.filename, batch.id, blob.key, what)
+        return _Lost(file.id, what == damage.GONE)
     return None
 
 
-def _keep_all(yard: Yard, batch: Batch, damage: dict[str, object]) -> None:
+def _keep_all(yard: Yard, batch: Batch, lost: _Lost) -> None:
     def work(session: Session) -> bool:
-        now = yard.store.now(session)
         moved = _move(session, batch.id, Kept.ROWS, Kept.DAMAGED)
-        if moved:
-            _note_damage(session, batch, damage, now)
+        if moved and lost.is_gone:
+            damage.record(session, batch, damage.GONE, now=yard.store.now(session), actor=ACTOR, file=lost.file_id)
         return moved
 
     if yard.store.run(work):
+        if lost.is_gone:
+            yard.counters.damaged(ContentKind.RESULT)
         log.error("all that is kept of %s stays, until the batch itself is forgotten", batch.id)
-
-
-def _note_damage(session: Session, batch: Batch, damage: dict[str, object], now: datetime) -> None:
-    events.record(
-        session, now=now, type="batch.damaged", subject=batch.id, actor=ACTOR, org_id=batch.org_id, data=damage
-    )
 
 
 def _move(session: Session, batch_id: str, before: Kept, after: Kept) -> bool:

@@ -25,7 +25,8 @@ _LEASE_STATE: Mapping[LeaseEnd, LeaseState] = {
     LeaseEnd.LOST: LeaseState.EXPIRED,
     LeaseEnd.REVOKED: LeaseState.REVOKED,
 }
-_CONTROL_RETRY_MAX_SECONDS = 60
+_RETRY_MAX_SECONDS = 60
+_INPUT_RETRY_SECONDS = 5.0
 log = structlog.get_logger("gpuyard.leases")
 
 
@@ -178,15 +179,27 @@ def _end_job(session: Session, job: Job, verdict: jobs.Verdict, ending: Ending, 
     if cost in {LeaseEnd.FAILED, LeaseEnd.LOST}:
         code, message = ending.error or (RowErrorCode.WORKER_LOST, "the worker that ran this row was lost")
         job.error_code, job.error_message = code.value, message
-    if verdict.state is JobState.QUEUED and job.kind == JobKind.CONTROL and ending.end is LeaseEnd.FAILED:
-        job.not_before_at = now + timedelta(seconds=_pause_seconds(job))
+    if verdict.state is JobState.QUEUED and ending.end is LeaseEnd.FAILED:
+        pause = _pause_seconds(job)
+        job.not_before_at = now + timedelta(seconds=pause) if pause else None
     if verdict.state is JobState.FAILED:
         # its open rows fail with the reason above (R-21); the finalizer writes their lines
         job.failed += job.rows - job.completed - job.failed
 
 
 def _pause_seconds(job: Job) -> float:
-    """Give how long a failed piece of control work waits before it is tried again."""
+    """Give how long a failed job waits before it is tried again.
+
+    A shard whose input is gone or differs waits 10 s and then 20 s: a network file system may be late. Any other shard
+    does not wait.
+    """
+    if job.kind == JobKind.SHARD:
+        return _doubling(job, _INPUT_RETRY_SECONDS) if job.error_code == RowErrorCode.INPUT_DAMAGED else 0.0
     if job.verb == ControlVerb.DELIVER:
         return webhooks.pause_seconds(job.attempts)
-    return min(2.0**job.attempts, _CONTROL_RETRY_MAX_SECONDS)
+    return _doubling(job, 1.0)
+
+
+def _doubling(job: Job, first_seconds: float) -> float:
+    """Give a pause that doubles with each attempt, of which there may be thousands while a store is away."""
+    return min(first_seconds * 2.0 ** min(job.attempts, 10), _RETRY_MAX_SECONDS)

@@ -3,7 +3,6 @@
 Two finalizers cannot both win: the last transaction is fenced by the lease and guarded by the state `finalizing`.
 """
 
-import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -13,16 +12,17 @@ from sqlmodel import Session
 
 from app.blobs.store import BlobWriter, Stored
 from app.db import batches as batches_sql
-from app.db import events, locks
+from app.db import locks
 from app.db import orgs as orgs_sql
 from app.db.batches import Tally
-from app.db.tables import Batch, File, Job
+from app.db.inputs import input_blob
+from app.db.tables import Batch, Blob, File, Job
 from app.domain.batches import BatchState, Outcome
 from app.domain.contents import ContentKind
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.rowsets import RowSet
-from app.services import blobs, first_rows, ids, missing
+from app.services import blobs, damage, first_rows, ids, missing
 from app.services.context import Yard
 from app.services.endings import Ending, end_leases
 from app.services.moves import move, outcome_of
@@ -30,10 +30,6 @@ from app.services.result_lines import result_lines
 from app.services.shard_lines import Findings
 
 PIECE_BYTES = 256 * 1024
-SHOWN = 20
-"""Segments that the event of a damaged batch names."""
-MAX_ROWS_TEXT = 1000
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +99,24 @@ def finalize(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
         raise LookupError(f"there is no batch {batch_id}")
     # A batch that ended before it was validated has no rows and no files (PROTOCOL 5).
     files = _write(yard, batch, findings) if batch.validated_at is not None else _Files()
+    findings.damaged_inputs += _untold(yard, batch, findings)
     line = first_rows.line_of_first(yard, batch)
     ended = yard.store.run(lambda session: _conclude(session, yard, lease_id, batch_id, files, findings, line))
-    if ended is not None and findings.segments:
-        yard.counters.damaged(ContentKind.SEGMENT)
+    if ended is not None:
+        for _ in findings.segments:
+            yard.counters.damaged(ContentKind.SEGMENT)
+        if findings.damaged_inputs:
+            yard.counters.damaged(ContentKind.INPUT)
     return ended
+
+
+def _untold(yard: Yard, batch: Batch, findings: Findings) -> list[int]:
+    """Give the rows of shards that failed for their input, unless damage of it is recorded: it is gone then."""
+    if not findings.failed_inputs:
+        return []
+    with yard.store.read() as session:
+        blob = session.get_one(Blob, input_blob(session, batch.id))
+    return findings.failed_inputs if blob.damaged_at is None else []
 
 
 def _write(yard: Yard, batch: Batch, findings: Findings) -> _Files:
@@ -171,16 +180,14 @@ def _count(batch: Batch, files: _Files, findings: Findings) -> None:
 
 
 def _note_damage(session: Session, batch: Batch, findings: Findings, *, now: datetime, actor: str) -> None:
-    data = {
-        "segments": sorted(findings.segments)[:SHOWN],
-        "rows": str(RowSet.of(findings.damaged_results))[:MAX_ROWS_TEXT],
-        "input_rows": str(RowSet.of(findings.damaged_inputs))[:MAX_ROWS_TEXT],
-        "failed": len(findings.damaged_results) + len(findings.damaged_inputs),
-    }
-    if not data["failed"]:
-        return
-    events.record(session, now=now, type="batch.damaged", subject=batch.id, actor=actor, org_id=batch.org_id, data=data)
-    log.error("%s ends with rows whose contents are damaged or missing: %s", batch.id, data)
+    if findings.damaged_results:
+        rows = RowSet.of(findings.damaged_results)
+        what = f"{len(rows)} stored results are damaged or gone"
+        damage.record(session, batch, what, now=now, actor=actor, rows=rows, segments=findings.segments)
+    if findings.damaged_inputs:
+        rows = RowSet.of(findings.damaged_inputs)
+        what = f"the input of {len(rows)} rows that were not answered is damaged or gone"
+        damage.record(session, batch, what, now=now, actor=actor, rows=rows, file=batch.input_file_id)
 
 
 def _file(session: Session, batch: Batch, written: _Written | None, kind: str, now: datetime) -> str | None:

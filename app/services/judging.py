@@ -16,6 +16,8 @@ from app.domain.parameters import bounded, essential
 
 SHOWN = 20
 """Names in one message."""
+MAX_NAMES = 50_000
+"""Models and parameters that the needs of a batch name together. Every shard of a shuffled file may name each model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,11 @@ def _too_many(question: Question) -> dict[str, object] | None:
         do = "Sort the file by model, or send several batches."
         message = f"{what} {limits.max_requirements} (max_requirements). {do}"
         return entry("too_many_requirements", message, "body.model", None)
+    names = sum(len(need.models) + sum(len(asked) for _, asked in need.parameters) for need in found)
+    if names > MAX_NAMES:
+        what = f"The needs of its shards name {names} models and parameters, and those of a batch may name {MAX_NAMES}."
+        do = "Sort the file by model, or send several batches."
+        return entry("too_many_requirements", f"{what} {do}", "body.model", None)
     return None
 
 

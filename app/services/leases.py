@@ -113,7 +113,7 @@ def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool =
         now = yard.store.now(session)
         worker = session.get(Worker, lease.worker_id)
         # Asked again: the machine may have slept between the sweep's look and this lock.
-        if overdue_only and worker is not None and not hears(session, yard, worker.pool, now):
+        if overdue_only and worker is not None and not hears(session, yard, worker, now):
             return None
         gone = worker is not None and worker.gone_at is not None and not lease.spooled
         if overdue_only and lease.expires_at >= now and not gone:

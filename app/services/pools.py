@@ -1,6 +1,7 @@
 """Pools: the capacity of each worker in them, and the thresholds that keep jobs off a busy host (PL-01, PL-02)."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from sqlmodel import Session
 
 from app.db import events, exclusive
 from app.db import pools as pools_sql
+from app.db import workers as workers_sql
 from app.db.pools import PoolSet
 from app.db.tables import Pool
 from app.domain.errors import BadRequest, Conflict, Forbidden, NotFound
@@ -126,20 +128,40 @@ def grace_in(session: Session, yard: Yard, name: str) -> timedelta:
     return timing_of(yard, session.get(Pool, name)).grace
 
 
-def ladders(session: Session, yard: Yard) -> list[Timing]:
-    """Give the service's rungs and those of each pool that has its own."""
-    return [yard.timing, *own_ladders(session, yard).values()]
-
-
 def own_ladders(session: Session, yard: Yard) -> dict[str, Timing]:
     """Give the rungs of each pool that has its own."""
     return {pool.name: timing_of(yard, pool) for pool in pools_sql.with_timing(session)}
 
 
-def where(session: Session, yard: Yard, holds: Callable[[Timing], bool]) -> PoolSet:
-    """Name the pools of whose rungs `holds` is true: each pool is asked for itself, and moves no other's threshold."""
+def lived_ladders(session: Session, yard: Yard) -> dict[str, Timing]:
+    """Give the shortest rungs that anybody lives by in each pool with other rungs than the service's.
+
+    Those are the pool's own, and those that its present workers were told before a change.
+    """
+    found = own_ladders(session, yard)
+    for name, stored in workers_sql.told_timings(session):
+        found[name] = found.get(name, yard.timing).or_shorter(rungs(yard.timing, stored))
+    return found
+
+
+def by_grace(session: Session, yard: Yard) -> list[tuple[timedelta, PoolSet]]:
+    """Sort all pools by their own grace, the shortest first."""
     own = own_ladders(session, yard)
-    if holds(yard.timing):
+    names = defaultdict[timedelta, list[str]](list)
+    for name, timing in own.items():
+        names[timing.grace].append(name)
+    service = yard.timing.grace
+    others = own.keys() - set(names.pop(service, []))
+    found = [(grace, PoolSet(named)) for grace, named in names.items()]
+    return sorted([(service, PoolSet(others, but=True)), *found], key=lambda each: each[0])
+
+
+def where(own: Mapping[str, Timing], service: Timing, holds: Callable[[Timing], bool]) -> PoolSet:
+    """Name the pools of whose rungs `holds` is true: each pool is asked for itself, and moves no other's threshold.
+
+    `own` are the rungs of the pools that have others than `service`.
+    """
+    if holds(service):
         return PoolSet([name for name, timing in own.items() if not holds(timing)], but=True)
     return PoolSet([name for name, timing in own.items() if holds(timing)])
 

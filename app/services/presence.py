@@ -13,6 +13,7 @@ from app.db.tables import Pool, Worker
 from app.domain.timing import Timing
 from app.services import pools
 from app.services.context import Yard
+from app.services.eligibility import told
 
 MISSED_TICKS = 3
 
@@ -21,7 +22,8 @@ def tick(yard: Yard) -> timedelta | None:
     """Say that this process can hear heartbeats now; called by every API process each `renewal_seconds`.
 
     Whoever finds the tick older than the grace of a pool adds exactly that gap to the end of every live lease of its
-    workers, in the transaction that moves the tick, so it is added once. Gives the gap that was added, or None.
+    workers, in the transaction that moves the tick, so it is added once. Gives the gap that was added, or None. Where a
+    present worker was told a shorter grace before the pool's was changed, that one counts: its leases live by it.
     """
 
     def work(session: Session) -> timedelta | None:
@@ -29,11 +31,11 @@ def tick(yard: Yard) -> timedelta | None:
         now = yard.store.now(session)
         gap = now - before.at
         presence_sql.move_tick(session, before, now, after_gap=gap > _unheard(yard.timing))
-        own = pools.own_ladders(session, yard)
+        own = pools.lived_ladders(session, yard)
         pools_sql.note_gap(session, [name for name, timing in own.items() if gap > _unheard(timing)], now)
         if not any(gap > timing.grace for timing in (yard.timing, *own.values())):
             return None
-        late = pools.where(session, yard, lambda timing: gap > timing.grace)
+        late = pools.where(own, yard.timing, lambda timing: gap > timing.grace)
         leases = leases_sql.postpone(session, gap, of=late)
         events.record(
             session,
@@ -51,29 +53,36 @@ def tick(yard: Yard) -> timedelta | None:
 def renewal_seconds(yard: Yard) -> float:
     """Say how often to tick: as often as the workers beat that beat most often."""
     with yard.store.read() as session:
-        return min(timing.renew_seconds for timing in pools.ladders(session, yard))
+        own = pools.lived_ladders(session, yard)
+    return min(timing.renew_seconds for timing in (yard.timing, *own.values()))
 
 
 def listening(session: Session, yard: Yard, now: datetime) -> PoolSet:
     """Name the pools whose heartbeats can be heard: the tick is younger than their grace."""
     tick = presence_sql.the_tick(session)
-    return pools.where(session, yard, lambda timing: tick is not None and now - tick.at <= timing.grace)
+    own = pools.lived_ladders(session, yard)
+    return pools.where(own, yard.timing, lambda timing: tick is not None and now - tick.at <= timing.grace)
 
 
-def hears(session: Session, yard: Yard, pool: str, now: datetime) -> bool:
-    """Tell whether the heartbeats of a pool's workers can be heard."""
+def hears(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
+    """Tell whether the heartbeats of a worker can be heard."""
     tick = presence_sql.the_tick(session)
-    return tick is not None and now - tick.at <= pools.grace_in(session, yard, pool)
+    return tick is not None and now - tick.at <= _lived_by(yard, worker, session.get(Pool, worker.pool)).grace
 
 
 def silence(session: Session, yard: Yard, worker: Worker, now: datetime) -> timedelta:
     """Say for how long a worker has been silent that could have been heard: what we missed ourselves is left out."""
     tick = presence_sql.the_tick(session)
     pool = session.get(Pool, worker.pool)
-    if tick is None or now - tick.at > _unheard(pools.timing_of(yard, pool)):
+    if tick is None or now - tick.at > _unheard(_lived_by(yard, worker, pool)):
         return timedelta()
     gaps = (tick.heard_since, pool.heard_since if pool is not None else None)
     return now - max([worker.last_seen_at, *(end for end in gaps if end is not None)])
+
+
+def _lived_by(yard: Yard, worker: Worker, pool: Pool | None) -> Timing:
+    """Give the shorter rungs of those that a worker was told and those of its pool now."""
+    return told(worker, yard.timing).or_shorter(pools.timing_of(yard, pool))
 
 
 def _unheard(timing: Timing) -> timedelta:

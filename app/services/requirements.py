@@ -11,7 +11,7 @@ from app.domain.eligibility import Requirement, WorkerView
 from app.domain.needs import Needs
 
 KEPT = 1_000
-"""Batches whose needs are kept; of more the one that was read first is read again."""
+"""Batches whose needs are kept; of more the one that was asked for longest ago is read again."""
 _kept: dict[str, Needs] = {}
 
 
@@ -22,7 +22,7 @@ def requirements(batch: Batch) -> Mapping[str, Requirement]:
             endpoint=need["endpoint"],
             models=tuple(need["models"]),
             # Batches validated before there were any have no such key.
-            parameters=tuple((model, tuple(names)) for model, names in need.get("parameters", {}).items()),
+            parameters=tuple((model, tuple(names)) for model, names in (need.get("parameters") or {}).items()),
         )
         for key, need in batch.requirements.items()
     }
@@ -30,13 +30,14 @@ def requirements(batch: Batch) -> Mapping[str, Requirement]:
 
 def needs_of(batch: Batch) -> Needs:
     """Return a batch's needs, ready to be judged."""
-    found = _kept.get(batch.id)
+    found = _kept.pop(batch.id, None)
     if found is None:
         found = Needs(requirements(batch))
-        if len(found):  # one that is not validated has none yet
-            _kept[batch.id] = found
-            for first in list(_kept)[: max(0, len(_kept) - KEPT)]:
-                _kept.pop(first, None)
+    if len(found):  # one that is not validated has none yet
+        _kept[batch.id] = found  # behind all others
+    if len(_kept) > KEPT:
+        for oldest in list(_kept)[: len(_kept) - KEPT]:
+            _kept.pop(oldest, None)
     return found
 
 

@@ -67,13 +67,15 @@ class Findings:
     """What a walk through a batch's lines has found.
 
     `missing_ok`: a content that is missing costs its rows; else the walk ends with BlobMissing, to be tried again.
-    `recounted` has the shards, by the job's id, whose lines are not what their job counts.
+    `failed_inputs` are rows whose shard had failed for its input before. `recounted` has the shards, by the job's id,
+    whose lines are not what their job counts.
     """
 
     missing_ok: bool = False
     recounted: dict[int, Count] = field(default_factory=dict)
     damaged_results: list[int] = field(default_factory=list)
     damaged_inputs: list[int] = field(default_factory=list)
+    failed_inputs: list[int] = field(default_factory=list)
     segments: set[int] = field(default_factory=set)
     not_run: int = 0
 
@@ -118,6 +120,11 @@ class ShardLines:
         self._segments = segments
         self._source = source
         self._findings = findings
+        self._own = (
+            RowError(RowErrorCode(job.error_code), job.error_message or "")
+            if job.state == JobState.FAILED and job.error_code
+            else None
+        )
         self._not_run = 0
 
     def read(self) -> Iterator[ResultLines]:
@@ -205,15 +212,16 @@ class ShardLines:
     def _reason(self, *, has_answer: bool, has_input: bool) -> RowError:
         if has_answer:
             return RESULT_DAMAGED
+        if self._own is not None and (has_input or self._own.code is RowErrorCode.INPUT_DAMAGED):
+            return self._own
         if not has_input:
             return INPUT_DAMAGED
-        if self._job.state == JobState.FAILED and self._job.error_code:
-            return RowError(RowErrorCode(self._job.error_code), self._job.error_message or "")
         return _STOPPED.get(outcome_of(self._batch) or Outcome.COMPLETED, _NO_RESULT)
 
     def _note(self, row: int, code: RowErrorCode) -> None:
         if code is RowErrorCode.RESULT_DAMAGED:
             self._findings.damaged_results.append(row)
         elif code is RowErrorCode.INPUT_DAMAGED:
-            self._findings.damaged_inputs.append(row)
+            has_said = self._own is not None and self._own.code is code
+            (self._findings.failed_inputs if has_said else self._findings.damaged_inputs).append(row)
         self._not_run += code in _NOT_RUN

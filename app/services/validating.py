@@ -4,7 +4,7 @@ Models and parameters are decided here, for the whole batch (app.services.judgin
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlmodel import Session
@@ -41,6 +41,8 @@ class Judged:
     refusals: Refusals
     sums: Sequence[str] = ()
     """Of the bytes of each shard (app.checksums)."""
+    is_gone: bool = False
+    """The input is gone, which nobody has recorded yet; a damaged one is recorded as it is read."""
 
 
 def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
@@ -55,7 +57,8 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
         with yard.store.read() as session:
             if not missing.is_last_try(session, lease_id):
                 raise BlobMissing(f"the input is missing: {error}") from error
-        judged = without_input("The stored content of the input file is gone. Upload the file again.")
+        gone = without_input("The stored content of the input file is gone. Upload the file again.")
+        judged = replace(gone, is_gone=True)
 
     def work(session: Session) -> tuple[Batch | None, BatchRing | None]:
         lease = locks.leases(session, [lease_id]).get(lease_id)
@@ -69,6 +72,8 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
         return batch, conclude(session, yard, lease, job, batch, judged, now)
 
     batch, ring = yard.store.run(work)
+    if judged.is_gone and batch is not None and batch.state == BatchState.FAILED:
+        yard.counters.damaged(ContentKind.INPUT)
     if ring is None:
         return batch
     yard.bells.publish(ring)
@@ -91,7 +96,8 @@ def read(yard: Yard, batch_id: str) -> Judged:
     try:
         report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
         refusals = _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks))
-        sums = range_sums(open_chunks(), [(shard.start, shard.end) for shard in report.shards])
+        ranges = [(shard.start, shard.end) for shard in report.shards]
+        sums = range_sums(open_chunks(), ranges) if not refusals.count else ()
     except BlobDamaged as error:
         return without_input(damaged_file(batch.input_file_id, ContentKind.INPUT, error.what))
     return Judged(report, refusals, sums)
@@ -114,6 +120,8 @@ def conclude(
         pass  # it ends without having been valid or invalid: no shards, no errors (PROTOCOL 5)
     elif refusals.count:
         batch.errors, batch.error_count = list(refusals.entries), refusals.count
+        if judged.is_gone:
+            damage.record(session, batch, damage.GONE, now=now, actor=actor, file=batch.input_file_id)
         move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
     else:
         _plan(session, batch, report)

@@ -1,8 +1,7 @@
 """A worker's life as the control plane sees it: hello, heartbeat, bye (PROTOCOL 2, 3; LS-01 to LS-05)."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import datetime
 
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
@@ -30,7 +29,7 @@ from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import end_silenced
-from app.services.pools import ladders, timing_of, where
+from app.services.pools import by_grace, timing_of
 from app.services.presence import silence
 from app.services.sightings import of_worker, record
 
@@ -127,10 +126,8 @@ def mark_offline(yard: Yard, limit: int) -> int:
         now = yard.store.now(session)
         silent = [
             worker
-            for grace in sorted({timing.grace for timing in ladders(session, yard)})
-            for worker in workers_sql.silent_since(
-                session, now - grace, limit, of=where(session, yard, partial(_has_grace, grace))
-            )
+            for grace, of in by_grace(session, yard)
+            for worker in workers_sql.silent_since(session, now - grace, limit, of=of)
             if told(worker, yard.timing).unreachable(now - worker.last_seen_at)
         ]
         for worker in silent:
@@ -140,10 +137,6 @@ def mark_offline(yard: Yard, limit: int) -> int:
         return len(silent)
 
     return yard.store.run(work)
-
-
-def _has_grace(grace: timedelta, timing: Timing) -> bool:
-    return timing.grace == grace
 
 
 def _went_offline(worker: Worker, now: datetime) -> events.Recorded:

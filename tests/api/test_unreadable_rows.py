@@ -40,6 +40,11 @@ def ids(http: httpx.Client, path: str) -> list[Any]:
     return [row.get("id") or row["name"] for row in answer.json()["data"]]
 
 
+def nested(column: Column[Any]) -> str:
+    """An object or an array, as the column wants, of what it does not want."""
+    return '{"k": [{"a": null}]}' if isinstance(column.type, Json) and column.type.shape is dict else "[[1]]"
+
+
 def bad(yard: Yard) -> str:
     """What cannot be read; PostgreSQL takes only JSON, and that may be of another kind."""
     return '"text"' if yard.store.dialect == "postgresql" else "{bad"
@@ -97,7 +102,10 @@ def at_work(served: Served) -> Iterator[tuple[Served, Hands]]:
     sdk.close()
 
 
-def test_no_bad_value_of_any_column_hides_a_row_or_stops_the_service(at_work: tuple[Served, Hands]) -> None:
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
+def test_no_bad_value_of_any_column_hides_a_row_or_stops_the_service(
+    at_work: tuple[Served, Hands], inside: bool
+) -> None:
     served, hands = at_work
     yard = served.yard
     wheres = {"api_token": "name = 'test' AND CAST(scopes AS TEXT) LIKE '%read%'", "worker": "name = 'gpu1'"}
@@ -106,7 +114,8 @@ def test_no_bad_value_of_any_column_hides_a_row_or_stops_the_service(at_work: tu
         events = len(ids(http, "/v1/events"))
         assert all(before.values()), before
         for table, column in COLUMNS:
-            with broken(yard, table, column, bad(yard), wheres.get(table.name, "1 = 1")):
+            value = nested(column) if inside else bad(yard)
+            with broken(yard, table, column, value, wheres.get(table.name, "1 = 1")):
                 what = f"{table.name}.{column.name}"
                 for path in LISTS:
                     assert ids(http, path) == before[path], what
@@ -121,13 +130,21 @@ def test_no_bad_value_of_any_column_hides_a_row_or_stops_the_service(at_work: tu
                 beat = Heartbeat(boot_id=hands.boot_id, phase=Phase.READY, leases=held)
                 assert set(hands.plane.heartbeat(hands.worker_id, beat, timeout_seconds=30).leases) == set(held), what
                 hands.plane.release(ReleaseRequest(worker_id=hands.worker_id, leases=held))
-        assert set(http.get("/readyz").json()["unreadable_columns"]) >= {"batch.meta", "worker.sample", "event.data"}
+        found = {"batch.meta", "batch.requirements", "worker.progress"}
+        found |= set() if inside else {"worker.sample", "event.data"}
+        assert set(http.get("/readyz").json()["unreadable_columns"]) >= found
 
 
-def test_a_claim_passes_over_a_batch_whose_needs_cannot_be_read(at_work: tuple[Served, Hands]) -> None:
+NEEDS = ('{"k": 1}', '{"k": {"endpoint": 1, "models": ["m"]}}', '{"k": {"endpoint": "e", "models": [1]}}')
+
+
+@pytest.mark.parametrize("value", [None, *NEEDS])
+def test_a_claim_passes_over_a_batch_whose_needs_cannot_be_read(
+    at_work: tuple[Served, Hands], value: str | None
+) -> None:
     served, hands = at_work
     table = SQLModel.metadata.tables["batch"]
-    with broken(served.yard, table, table.columns["requirements"], bad(served.yard), "state = 'validated'"):
+    with broken(served.yard, table, table.columns["requirements"], value or bad(served.yard), "state = 'validated'"):
         hands.work()
         with served.yard.store.read() as session:
             states = select(Batch.state, func.count()).group_by(Batch.state)
@@ -147,6 +164,24 @@ def test_rows_that_must_not_run_are_not_run_when_nobody_knows_which(at_work: tup
         grant = refused[0]
         assert [row.row for row in grant.rejected] == [*range(grant.first_row, grant.first_row + grant.rows)]
         assert {row.code for row in grant.rejected} == {"INTERNAL_ERROR"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("meta", '{"a": 1}'),
+        ("errors", '[{"a": 1}]'),
+        ("usage", '{"input_tokens": "many"}'),
+        ("top_errors", '[{"code": 1}]'),
+        ("models", "[1]"),
+    ],
+)
+def test_a_batch_with_a_wrong_value_inside_is_listed(at_work: tuple[Served, Hands], column: str, value: str) -> None:
+    served, _ = at_work
+    table = SQLModel.metadata.tables["batch"]
+    with served.http() as http, broken(served.yard, table, table.columns[column], value, "state = 'completed'"):
+        assert len(ids(http, "/v1/batches")) == 4
+        assert f"batch.{column}" in http.get("/readyz").json()["unreadable_columns"]
 
 
 @pytest.mark.parametrize(

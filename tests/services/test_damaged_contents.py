@@ -64,9 +64,18 @@ def assert_counted(yard: Yard, batch_id: str, codes: Mapping[str | None, str], *
 
 
 def damage_told(yard: Yard, batch_id: str) -> dict[str, Any]:
+    [found] = told_of(yard, batch_id)
+    return found
+
+
+def told_of(yard: Yard, batch_id: str) -> list[dict[str, Any]]:
     with yard.store.read() as session:
-        [found] = session.exec(select(Event).where(Event.subject == batch_id, Event.type == "batch.damaged"))
-    return found.data
+        query = select(Event).where(Event.subject == batch_id, Event.type == "batch.damaged")
+        return [event.data for event in session.exec(query.order_by("seq"))]
+
+
+def counted(yard: Yard, kind: str) -> float:
+    return yard.counters.registry.get_sample_value("gpuyard_damaged_contents_total", {"kind": kind}) or 0.0
 
 
 def reason(yard: Yard, batch_id: str) -> str | None:
@@ -92,7 +101,9 @@ def test_rows_of_a_damaged_hand_in_fail_by_name_and_the_others_are_answered(yard
     assert_counted(yard, batch_id, rows)
     told = damage_told(yard, batch_id)
     assert told["segments"] == [segments[number].id for number in sorted(damaged)]
-    assert (told["rows"], told["failed"]) == ("4-11" if how == "swap" else "4-7", len(rows))
+    assert told["rows"] == ("4-11" if how == "swap" else "4-7")
+    assert told["what"] == f"{len(rows)} stored results are damaged or gone"
+    assert counted(yard, "segment") == len(damaged)
 
 
 def test_a_line_that_changes_after_its_hand_in_was_checked_is_not_served(yard: Yard, tmp_path: Path) -> None:
@@ -146,6 +157,16 @@ def test_a_running_batch_streams_no_answer_that_was_not_handed_in(yard: Yard, ho
     assert all(line["response"]["body"] == "ok" for line in lines if line["response"])
 
 
+def test_a_content_that_is_missing_for_days_is_looked_for_to_the_end(yard: Yard) -> None:
+    batch_id = created(yard)
+    with yard.store.begin() as session:
+        job = session.exec(select(Job).where(Job.batch_id == batch_id)).one()
+        job.attempts = 5_000  # a store that is away counts as no try
+        session.add(job)
+    yard.blobs.delete(input_key(yard, batch_id))
+    assert goes_on(yard, batch_id) == "failed"
+
+
 @pytest.mark.parametrize("what", ["ids", "newlines", "gone"])
 def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, what: str) -> None:
     """Of a damaged answer, and of rows that never ran."""
@@ -167,7 +188,9 @@ def test_no_id_comes_from_an_input_that_is_not_what_was_validated(yard: Yard, wh
     assert [line["error"]["code"] for line in error] == ["result_damaged"] * 4 + ["input_damaged"] * 4
     found = batch(yard, batch_id)
     assert (found.total, found.completed, found.failed) == (12, 4, 8)
-    assert damage_told(yard, batch_id)["input_rows"] == "8-11"
+    results_told, input_told = told_of(yard, batch_id)
+    assert (results_told["rows"], input_told["rows"], input_told["file"]) == ("4-7", "8-11", found.input_file_id)
+    assert (counted(yard, "segment"), counted(yard, "input")) == (1, 1)
     assert_sound(yard)
 
 
@@ -188,6 +211,8 @@ def test_an_input_that_is_gone_before_validation_fails_its_batch_by_name(yard: Y
     assert goes_on(yard, batch_id, times=1) == "failed"
     assert [error["code"] for error in batch(yard, batch_id).errors] == ["input_damaged"]
     assert (batch(yard, batch_id).error_count, reason(yard, batch_id)) == (1, None)
+    assert damage_told(yard, batch_id) == {"what": "it is gone", "file": batch(yard, batch_id).input_file_id}
+    assert counted(yard, "input") == 1
     assert_sound(yard)
 
 

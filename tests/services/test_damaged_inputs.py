@@ -18,6 +18,7 @@ from app.schemas.claims import FailureReport
 from app.services import control, files, leases
 from app.services.context import Yard
 from app.services.first_rows import line_of_first
+from tests.damage import goes_on
 from tests.damaged import WAYS, damage, flip, swap
 from tests.yards import (
     USER,
@@ -27,6 +28,7 @@ from tests.yards import (
     batch,
     created,
     input_row,
+    later,
     machine,
     new_yard,
     result_files,
@@ -166,6 +168,72 @@ def test_damage_that_only_a_worker_sees_costs_a_try_as_any_failure_does(yard: Ya
     (job,) = shards(yard, batch_id)
     assert (job.state, job.attempts) == ("queued", 1)
     assert (told(yard, batch_id), input_of(yard, batch_id).damaged_at) == ([], None)
+
+
+def test_an_input_that_is_gone_for_half_a_minute_costs_no_row(yard: Yard) -> None:
+    batch_id, one = validated(yard, rows=4), machine(yard)
+    key = input_of(yard, batch_id).key
+    content = yard.blobs.read(key)
+    yard.blobs.delete(key)
+    for pause in (10, 20):
+        (grant,) = one.claim().grants
+        reports_damage(yard, one, grant.lease_id)
+        assert one.claim().grants == []
+        later(yard, pause - 3)
+        one.beat()
+        assert one.claim().grants == []
+        later(yard, 3)
+        one.beat()
+    yard.blobs.put(key, [content])
+    one.finish(batch_id, one.claim().grants[0])
+    Controller(yard).works()
+    assert (batch(yard, batch_id).completed, told(yard, batch_id)) == (4, [])
+
+
+def test_a_shard_that_fails_for_another_reason_does_not_wait(yard: Yard) -> None:
+    validated(yard, rows=4)
+    one = machine(yard)
+    one.fail(one.claim().grants[0].lease_id)
+    assert len(one.claim().grants) == 1
+
+
+def test_an_input_that_stays_away_is_recorded_when_its_batch_ends(yard: Yard) -> None:
+    batch_id, one = validated(yard, rows=8), machine(yard)
+    first, second = one.claim(want=8).grants
+    one.finish(batch_id, first)
+    yard.blobs.delete(input_of(yard, batch_id).key)
+    lease_id = second.lease_id
+    for _ in range(3):
+        reports_damage(yard, one, lease_id)
+        later(yard, 21)
+        one.beat()
+        lease_id = next((grant.lease_id for grant in one.claim().grants), 0)
+    assert goes_on(yard, batch_id) == "completed"
+    [data] = told(yard, batch_id)
+    assert data == {
+        "what": "the input of 4 rows that were not answered is damaged or gone",
+        "file": batch(yard, batch_id).input_file_id,
+        "rows": "4-7",
+    }
+    assert counted(yard, "input") == 1
+
+
+def test_a_refused_batch_is_not_read_once_more_for_checksums(store: Store, tmp_path: Path) -> None:
+    class Counting(LocalBlobs):
+        opened = 0
+
+        def open(self, key: str, start: int = 0, end: int | None = None) -> BinaryIO:
+            """Open, as ever."""
+            self.opened += 1
+            return super().open(key, start, end)
+
+    yard = new_yard(store, tmp_path / "blobs")
+    machine(yard)
+    batch_id = created(yard, models=["another"])
+    blobs = Counting(tmp_path / "blobs")
+    Controller(replace(yard, blobs=blobs)).works()
+    assert [error["code"] for error in batch(yard, batch_id).errors] == ["model_not_found"] * 4
+    assert blobs.opened == 2, "once for its lines, once for those with that model"
 
 
 def test_a_report_of_a_lease_that_has_ended_marks_nothing(yard: Yard) -> None:

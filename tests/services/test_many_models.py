@@ -1,37 +1,22 @@
 """A batch that names many models: bounded when it is validated, and its lists are read by no claim (PROTOCOL 7)."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from app.db.store import Store
+from app.db.tables import Batch
 from app.schemas.polls import Poll
-from app.services import polls
+from app.services import judging, polls, requirements
 from app.services.context import Yard
-from tests.stored import batch
+from tests.stored import batch, statements
 from tests.yards import CHAT, Controller, created, lease, machine, new_yard, runtime, validated
 
 
 def models(count: int) -> list[str]:
     return [f"model-{n}" for n in range(count)]
-
-
-@contextmanager
-def statements(yard: Yard) -> Iterator[list[str]]:
-    """What is asked of the database meanwhile."""
-    asked: list[str] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        asked.append(statement)
-
-    event.listen(yard.store.engine, "before_cursor_execute", note)
-    yield asked
-    event.remove(yard.store.engine, "before_cursor_execute", note)
 
 
 def test_a_batch_may_name_as_many_models_as_the_setting_says(store: Store, tmp_path: Path) -> None:
@@ -70,6 +55,27 @@ def test_many_sets_of_parameters_of_one_model_are_bounded_too(store: Store, tmp_
     content = "".join(json.dumps(line) + "\n" for line in lines).encode()
     found = ended(yard, rows=3, content=content)
     assert [error["code"] for error in found.errors] == ["too_many_requirements"]
+
+
+def test_the_names_in_all_needs_together_are_bounded(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "MAX_NAMES", 8)
+    yard = new_yard(store, tmp_path / "blobs")
+    validated(yard, rows=8, models=models(8))
+    (error,) = ended(yard, rows=12, models=models(12)).errors
+    assert error["code"] == "too_many_requirements"
+    assert "name 12 models and parameters, and those of a batch may name 8" in error["message"]
+
+
+def test_needs_that_are_asked_for_stay_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "KEPT", 2)
+    monkeypatch.setattr(requirements, "_kept", {})
+    first, *others = (Batch(id=name, requirements={"k": {"endpoint": CHAT, "models": ["m"]}}) for name in "abcd")
+    found = requirements.needs_of(first)
+    for other in others:
+        requirements.needs_of(other)
+        assert requirements.needs_of(first) is found
 
 
 def ended(yard: Yard, rows: int, **wanted: Any) -> Any:

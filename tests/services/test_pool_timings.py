@@ -9,6 +9,7 @@ from app.domain.errors import Conflict
 from app.domain.timing import Timing
 from app.services import presence, workers
 from app.services.context import Yard
+from tests.stored import statements
 from tests.yards import Machine, events, expire, later, lease, machine, set_rungs, states, validated, worker
 
 SHORT = {"renew_seconds": 1.0, "grace_seconds": 7.0, "toleration_seconds": 20.0}
@@ -106,6 +107,64 @@ def test_silent_workers_of_a_patient_pool_keep_no_other_from_being_noted_as_offl
     assert workers.mark_offline(standing, limit=2) == 1
     assert worker(standing, mine.id).offline_at is not None
     assert all(worker(standing, one.id).offline_at is None for one in theirs)
+
+
+def test_many_graces_are_noted_as_offline_by_one_look_at_the_pools(standing: Yard) -> None:
+    names = [f"pool-{n}" for n in range(8)]
+    for n, name in enumerate(names):
+        set_rungs(standing, name, renew_seconds=10.0, grace_seconds=60.0 + n, toleration_seconds=300.0)
+    silent = [machine(standing), *(in_pool(standing, name, f"of-{name}") for name in names)]
+    later(standing, 65)
+    with statements(standing) as asked:
+        assert workers.mark_offline(standing, limit=10) == 6
+    assert len([one for one in asked if "FROM pool" in one]) == 1
+    offline = [worker(standing, one.id).offline_at is not None for one in silent]
+    assert offline == [True] * 6 + [False] * 3
+
+
+PATIENT = {"renew_seconds": 5.0, "grace_seconds": 3_600.0, "toleration_seconds": 7_200.0}
+
+
+def test_a_worker_that_was_told_a_shorter_grace_pays_for_no_absence_after_its_pool_was_given_a_longer_one(
+    standing: Yard,
+) -> None:
+    set_rungs(standing, "theirs", renew_seconds=5.0, grace_seconds=15.0, toleration_seconds=40.0)
+    validated(standing, pool="theirs")
+    one = in_pool(standing, "theirs")
+    (grant,) = one.claim().grants
+    set_rungs(standing, "theirs", **PATIENT)
+    later(standing, 100, listening=False)
+    assert expire(standing) == 0
+    presence.tick(standing)
+    assert expire(standing) == 0
+    other = Machine(standing, one.name, install_id="another", pool="theirs")
+    with pytest.raises(Conflict, match="is alive"):
+        other.hello()
+    assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
+    later(standing, 41)
+    assert expire(standing) == 1
+
+
+def test_an_absence_is_judged_by_what_a_worker_was_told_before_the_service_was_changed(standing: Yard) -> None:
+    validated(standing)
+    one = machine(standing)
+    (grant,) = one.claim().grants
+    patient = replace(standing, timing=Timing(10.0, 3_600.0, 7_200.0))
+    one.yard = patient
+    later(patient, 310, listening=False)
+    assert expire(patient) == 0
+    presence.tick(patient)
+    assert expire(patient) == 0
+    assert one.beat(grant.lease_id).leases == {grant.lease_id: "renewed"}
+
+
+def test_what_a_worker_that_left_was_told_counts_no_more(standing: Yard) -> None:
+    set_rungs(standing, "theirs", **SHORT)
+    gone = in_pool(standing, "theirs")
+    set_rungs(standing, "theirs", **PATIENT)
+    assert presence.renewal_seconds(standing) == SHORT["renew_seconds"]
+    gone.bye()
+    assert presence.renewal_seconds(standing) == PATIENT["renew_seconds"]
 
 
 def with_toleration(yard: Yard, seconds: float) -> Yard:
