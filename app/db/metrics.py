@@ -21,7 +21,6 @@ from app.domain.workers import Transport, WorkerState
 
 LIMIT = 25_000
 """Rows that one statement looks at: of batches in each state, of leases, workers, control work and new events."""
-_TIMING = Json(dict, column="worker.timing")
 WORKERS_TOLD = 200
 """Workers that are shown one by one, the longest known first."""
 _OPEN = sorted(set(BatchState) - ENDED)

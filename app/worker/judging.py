@@ -108,7 +108,7 @@ class Judging:
                 is_believed=now >= believed_at,
             ),
         )
-        unit.doubts += _is_doubt(what, verdict, is_closed=breaker.is_closed)
+        unit.doubts += _is_doubt(what, verdict, counts=breaker.is_closed or run.is_trial)
         unit.refusals = unit.refusals + 1 if what in NOT_BEGUN else 0
         if what not in NOT_BEGUN or not breaker.is_closed:
             unit.refused_since = None  # waiting for a runtime that is down is nobody's time
@@ -153,9 +153,9 @@ def _believed_at(place: Place, what: Came, now: float) -> float:
     return place.odd_since + place.breaker.down_seconds
 
 
-def _is_doubt(what: Came, verdict: Verdict, *, is_closed: bool) -> bool:
-    """Whether a run that brought no answer speaks against its row. While no row is answered, an odd answer does not."""
-    return verdict in {Verdict.LAST, Verdict.ALONE} and what not in NOT_BEGUN and (what is not Came.ODD or is_closed)
+def _is_doubt(what: Came, verdict: Verdict, *, counts: bool) -> bool:
+    """Whether a run that brought no answer speaks against its row; an odd answer does where it `counts`."""
+    return verdict in {Verdict.LAST, Verdict.ALONE} and what not in NOT_BEGUN and (what is not Came.ODD or counts)
 
 
 def _said(reply: Reply) -> str:

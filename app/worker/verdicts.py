@@ -6,7 +6,7 @@
 | our own refusal (UNSUPPORTED_PARAMETER) | at once; it says nothing of the runtime | |
 | a refusal (401, 429, 502-504, no connection) | after `timeout` of them, others being answered | first, or in a while |
 | 403 or 404 of a gateway | after `down_seconds` of them | first, or in a while |
-| what may be a gateway's: 408, 409, 425, 524, no answer of the endpoint | the fifth time | behind the others |
+| what may be a gateway's: 408, 409, 425, 524, no answer of the endpoint | the fourth time | behind the others |
 | 500 | the second time | behind the others |
 | cut in mid-row | when it ran alone | behind the others, then alone |
 | no answer in time | when others were answered meanwhile, or the second time | behind the others, then alone |
@@ -21,8 +21,8 @@ from enum import Enum, auto
 
 from app.domain.rows import Blame, Reply, RowErrorCode
 
-MAX_ODD = 5
-"""So often a row may be answered by what may be a gateway, others being answered by the runtime."""
+MAX_ODD = 4
+"""So often a row may be answered by what may be a gateway. While no row is answered, only trials count."""
 ALONE_AFTER = 2
 """So many runs may end without an answer before the row runs alone, its neighbours being spared."""
 
@@ -106,7 +106,7 @@ def judge(what: Came, of: Evidence) -> Verdict:
     if what in {Came.ANSWER, Came.UNASKED} or of.is_believed:
         return Verdict.KEEP
     if what is Came.ODD:
-        return Verdict.KEEP if of.is_closed and of.doubts + 1 >= MAX_ODD else Verdict.LAST
+        return Verdict.KEEP if (of.is_closed or of.is_trial) and of.doubts + 1 >= MAX_ODD else Verdict.LAST
     if what in NOT_BEGUN:
         if not of.is_closed:
             # The next trial is another row's: this one may be the only one that is refused.

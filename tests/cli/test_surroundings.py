@@ -126,4 +126,4 @@ def test_a_worker_whose_folder_is_a_file_says_so_in_words(tmp_path: Path) -> Non
     done = Commands(tmp_path, settings).run("worker", "--transport", "http", "--state-dir", "file", "--runtime", "fake")
     said = json.loads(done.err.splitlines()[-1])
 
-    assert (done.code, said["event"], said["why"]) == (1, "worker.refused", f"{tmp_path}/file/spool: Not a directory")
+    assert (done.code, said["event"], said["why"]) == (1, "worker.refused", f"{tmp_path}/file: it is no folder")

@@ -18,8 +18,7 @@ from app.schemas.claims import FailureReport
 from app.services import control, files, leases
 from app.services.context import Yard
 from app.services.first_rows import line_of_first
-from tests.damage import goes_on
-from tests.damaged import WAYS, damage, flip, swap
+from tests.damaged import WAYS, damage, flip, goes_on, swap
 from tests.yards import (
     USER,
     Controller,

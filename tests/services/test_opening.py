@@ -12,7 +12,9 @@ def test_each_of_the_yards_numbers_is_a_settings(tmp_path: Path) -> None:
     yard = open_yard(settings)
     try:
         for part in (yard.timing, yard.limits):
-            numbers = {field.name: getattr(part, field.name) for field in fields(part)}
+            numbers = {field.name: getattr(part, field.name) for field in fields(part) if field.name != "org"}
             assert numbers == {name: getattr(settings, name) for name in numbers}
+        of_org = {f"org_{field.name}": getattr(yard.limits.org, field.name) for field in fields(yard.limits.org)}
+        assert of_org == {name: getattr(settings, name) for name in of_org}
     finally:
         yard.store.close()
