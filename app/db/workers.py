@@ -14,12 +14,13 @@ from app.domain.leases import LIVE
 from app.domain.workers import Transport, WorkerState
 
 _LIVE = sorted(LIVE)
+_THERE = sorted(set(WorkerState) - {WorkerState.GONE})
 TIMING = Json(dict, column="worker.timing")
 """For a timing that a query gives as text, since PostgreSQL compares no JSON."""
 _TOLD_TIMINGS = (
     select(Worker.pool, cast(col(Worker.timing), Text))
     .where(
-        col(Worker.state) != WorkerState.GONE,
+        col(Worker.state).in_(_THERE),
         or_(col(Worker.offline_at).is_(None), exists().where(col(Lease.worker_id) == col(Worker.id), IS_LIVE)),
     )
     .distinct()

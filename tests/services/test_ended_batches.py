@@ -248,23 +248,11 @@ def test_a_damaged_result_file_keeps_the_segments(yard: Yard, caplog: pytest.Log
 
 
 @ON_SQLITE
-def test_a_flipped_bit_that_nobody_downloaded_keeps_the_segments(yard: Yard) -> None:
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_flipped_bit_that_nobody_downloaded_keeps_the_segments(yard: Yard, is_gone: bool) -> None:
     batch_id, _ = done(yard)
-    output = files.content(yard, USER, batch(yard, batch_id).output_file_id or "")
-    flipped(yard.blobs, output.blob_key, WAYS["flipped"])
-    days(yard, 1)
-    sweep(yard)
-    assert (batch(yard, batch_id).kept, count(yard, Segment)) == (Kept.DAMAGED, 2)
-    assert events(yard, batch_id).count("batch.damaged") == 1
-    assert count(yard, Blob, Blob.damaged_at.is_not(None)) == 1  # type: ignore[union-attr]
-    assert yard.counters.registry.get_sample_value("gpuyard_damaged_contents_total", {"kind": "result"}) == 1
-
-
-@ON_SQLITE
-def test_a_result_file_that_is_gone_is_recorded_and_counted_once(yard: Yard) -> None:
-    batch_id, _ = done(yard)
-    output = files.content(yard, USER, batch(yard, batch_id).output_file_id or "")
-    yard.blobs.delete(output.blob_key)
+    key = files.content(yard, USER, batch(yard, batch_id).output_file_id or "").blob_key
+    yard.blobs.delete(key) if is_gone else flipped(yard.blobs, key, WAYS["flipped"])
     days(yard, 1)
     sweep(yard)
     sweep(yard)
