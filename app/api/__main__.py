@@ -102,10 +102,23 @@ def _migrate(settings: ServerSettings, *, as_json: bool = False, restored: bool 
             from app.services import backups  # noqa: PLC0415 - after it, which is rare
 
             backups.settle(store)
+        if new:
+            _adopt_contents(settings)
         print(json.dumps({"revision": revision}) if as_json else f"gpuyard: the schema is at revision {revision}")
     finally:
         store.close()
     return 0
+
+
+def _adopt_contents(settings: ServerSettings) -> None:
+    from app.services import content_store  # noqa: PLC0415 - as above
+    from app.services.opening import open_yard  # noqa: PLC0415 - as above
+
+    yard = open_yard(settings)
+    try:
+        content_store.adopt(yard)
+    finally:
+        yard.store.close()
 
 
 def _check(settings: ServerSettings) -> int:

@@ -29,6 +29,16 @@ def settle(yard: Yard) -> None:
     expect(yard)
 
 
+def adopt(yard: Yard) -> None:
+    """Make the store that is there the one of a database that an operator has begun anew; it knows no content of it."""
+    found = yard.blobs.identity()
+    known = yard.store.run(lambda session: store_sql.find_or_make(session, found or new_key(), yard.store.now(session)))
+    if found is None:
+        yard.blobs.mark(known.id)
+    if found in {None, known.id}:
+        yard.store.run(lambda session: store_sql.set_marked(session, yard.store.now(session)))
+
+
 def expect(yard: Yard) -> None:
     """Expect the database's own store from now on, if it was ever marked. Nothing is written. Raises ForeignStore."""
     with yard.store.read() as session:

@@ -233,7 +233,7 @@ def test_a_control_worker_takes_no_name_of_a_gpu_worker(scene: Scene) -> None:
     word = hello("beside").model_copy(update={"pool": control.QUEUE, "transport": Transport.CONTROL})
     before = scene.stored()
     scene.served.shift(seconds=10_000)
-    with pytest.raises(Exception, match="is the name of a worker with transport http"):
+    with pytest.raises(Exception, match="is taken by a worker with transport http"):
         workers.register(yard, caller, word)
     assert scene.stored() == before
 
