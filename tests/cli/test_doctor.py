@@ -272,7 +272,7 @@ def test_all_contents_are_read_and_each_that_is_not_what_was_written_is_red(tmp_
     assert done.code == 1
     says = f"red   contents  {file_id} (input.jsonl) is damaged: its bytes 0 to {len(good) - 1} are not those"
     assert says in done.out
-    assert f"-> put it back as blobs/{key[:2]}/{key[2:4]}/{key} of the data folder from a backup" in done.out
+    assert f"-> restore blobs/{key[:2]}/{key[2:4]}/{key} of the data folder from a backup" in done.out
 
     blobs.delete(key)
     done = machine.run("doctor", "--contents", "--json", "--data", data, GPUYARD_DATA_DIR="/nowhere")
