@@ -49,7 +49,8 @@ class HttpWire(HttpToolsProtocol):
         super().connection_made(transport)
         # So that this is told of every byte that the caller's end does not take: below asyncio's own mark of 64 KiB a
         # connection that is to close would wait for ever.
-        transport.set_write_buffer_limits(high=0)
+        # And above 0: with that a TLS transport of asyncio counts as full while it is empty.
+        transport.set_write_buffer_limits(high=1)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -336,14 +336,14 @@ class Worker(SQLModel, table=True):
     current_invocations: int = 0
     tags: list[str] = _json("[]")
     versions: dict[str, str] = _json("{}")
-    runtimes: list[dict[str, Any]] = _json("[]")
+    runtimes: list[Any] = _json("[]")
     timing: dict[str, Any] = _json("{}")
     """The rungs that its last hello was told: a change of its pool's or the service's counts from the next hello."""
     sample: dict[str, Any] | None = _json_or_null()
     progress: LiveCounts | None = _json_or_null()
     row_by_row: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     """It can run a cautious shard (PROTOCOL 5)."""
-    pulls: list[dict[str, Any]] = _json("[]")
+    pulls: list[Any] = _json("[]")
     """Models that its runtimes fetch or fetched since its hello (app.schemas.pulls)."""
     holds: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
     """It held a live lease when it called last: where to look for idle workers first. The leases themselves decide."""
