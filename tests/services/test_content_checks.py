@@ -51,7 +51,7 @@ def test_what_is_damaged_is_named_marked_and_sound_again_once_it_was_put_back(ya
     assert totals.wrong == len(found)
     assert {frozenset(data) for data in told(yard, batch_id)} == {
         frozenset({"file", "what"}),
-        frozenset({"segment", "rows", "what"}),
+        frozenset({"segments", "rows", "what"}),
     }
     with pytest.raises(Conflict, match="is damaged"):
         files.content(yard, USER, file_id)
