@@ -1,10 +1,13 @@
-"""A byte range of an open file, as a file of its own."""
+"""A byte range of an open file, as a file of its own, and the pieces of a file."""
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+PIECE_BYTES = 1024 * 1024
 
 
 class Section(io.RawIOBase):
@@ -32,3 +35,9 @@ class Section(io.RawIOBase):
         if not self.closed:
             self._file.close()
         super().close()
+
+
+def pieces_of(file: BinaryIO) -> Generator[bytes, None, None]:
+    """Yield what is left of a file in pieces of a MiB, and close it."""
+    with file:
+        yield from iter(lambda: file.read(PIECE_BYTES), b"")

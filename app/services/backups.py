@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from app import durable
 from app.blobs.local import LocalBlobs
+from app.blobs.sections import pieces_of
 from app.blobs.store import BlobMissing, BlobStore
 from app.db import backups as backups_sql
 from app.db import content_store as content_store_sql
@@ -29,7 +29,6 @@ from app.services.context import Yard
 KEY_FILES = ("webhooks.key", "keys.json")
 """Of the data folder: what webhook secrets are derived from, and the keys of `gpuyard up`."""
 MANIFEST = "backup.json"
-CHUNK = 1024 * 1024
 log = logging.getLogger(__name__)
 
 
@@ -129,7 +128,7 @@ def _put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
         if _differ(folder / name, data_dir / name):
             raise BackupRefused(f"{data_dir / name} is not the backup's, and would be lost: move the folder away first")
     saved = LocalBlobs(folder / "blobs")
-    digests = {key: yard.blobs.put(key, _chunks(saved.open(key))).sha256 for key in saved.all_keys()}
+    digests = {key: yard.blobs.put(key, pieces_of(saved.open(key))).sha256 for key in saved.all_keys()}
     if (store_id := saved.identity()) is not None:
         yard.blobs.mark(store_id)
     for name in KEY_FILES:
@@ -217,7 +216,7 @@ def _copy_contents(
         if content.key not in doubtful and _is_there(copies, content):
             continue
         try:
-            stored = copies.put(content.key, _chunks(source.open(content.key)))
+            stored = copies.put(content.key, pieces_of(source.open(content.key)))
         except BlobMissing:
             if content.needed:
                 damaged.append(content.key)
@@ -234,11 +233,6 @@ def _is_there(blobs: BlobStore, content: Content) -> bool:
 
 def _differ(source: Path, target: Path) -> bool:
     return source.exists() and target.exists() and source.read_bytes() != target.read_bytes()
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        yield from iter(lambda: file.read(CHUNK), b"")
 
 
 def _copy_private(source: Path, target: Path) -> None:

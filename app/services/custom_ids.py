@@ -2,14 +2,13 @@
 
 from collections.abc import Container, Iterator
 
+from app.blobs.sections import pieces_of
 from app.blobs.store import BlobMissing
 from app.checksums import running
 from app.db.tables import Batch, Job
 from app.domain.input_lines import CheckedLine, check_line
 from app.domain.lines import read_lines
 from app.services.context import Yard
-
-CHUNK = 1024 * 1024
 
 
 def custom_ids(
@@ -22,10 +21,9 @@ def custom_ids(
     total = running()
 
     def chunks() -> Iterator[bytes]:
-        with yard.blobs.open(source, job.start, job.end) as stream:
-            while chunk := stream.read(CHUNK):
-                total.update(chunk)
-                yield chunk
+        for chunk in pieces_of(yard.blobs.open(source, job.start, job.end)):
+            total.update(chunk)
+            yield chunk
 
     found: dict[int, str | None] = {}
     count = 0

@@ -12,6 +12,7 @@ from sqlmodel import Session
 
 from app.blobs import checked
 from app.blobs.checked import Recorded
+from app.blobs.sections import pieces_of
 from app.blobs.store import BlobDamaged, BlobMissing
 from app.checksums import range_sums
 from app.db import batches as batches_sql
@@ -28,7 +29,6 @@ from app.domain.rowsets import RowSet
 from app.services.context import Yard
 
 ACTOR = "service:contents"
-CHUNK = 1024 * 1024
 GONE = "it is gone"
 SHOWN = 20
 """Segments that an event names."""
@@ -159,9 +159,8 @@ def of_input(yard: Yard, worker_id: str, lease_id: int) -> DamagedInput | None:
 def input_differs(yard: Yard, job: Job, key: str) -> str | None:
     """Say where a shard's input differs from what was validated. None: it does not, or it is gone."""
     try:
-        with yard.blobs.open(key, job.start, job.end) as file:
-            chunks = iter(lambda: file.read(CHUNK), b"")
-            (found,) = range_sums(chunks, [(job.start, job.end)], offset=job.start)
+        chunks = pieces_of(yard.blobs.open(key, job.start, job.end))
+        (found,) = range_sums(chunks, [(job.start, job.end)], offset=job.start)
     except BlobMissing:
         return None
     return None if found == job.input_sum else f"its bytes {job.start} to {job.end - 1} are not those that were written"

@@ -3,14 +3,14 @@
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import BinaryIO, Literal
+from typing import Literal
 
 from sqlmodel import Session
 
 from app.blobs import checked
 from app.blobs.checked import Recorded
+from app.blobs.sections import pieces_of
 from app.blobs.store import BlobDamaged, Stored
-from app.checksums import BLOCK_BYTES
 from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
@@ -210,7 +210,7 @@ def pieces(yard: Yard, content: Content, start: int, end: int) -> Generator[byte
     Raises Conflict when that one is damaged, BlobMissing and BlobUnavailable. What gives the others raises BlobDamaged.
     """
     if content.by_lease:
-        return _unchecked(yard.blobs.open(content.blob_key, start, end))
+        return pieces_of(yard.blobs.open(content.blob_key, start, end))
     source = damage.pieces(yard, content.recorded, start, end)
     try:
         first = next(source, b"")
@@ -234,11 +234,6 @@ def shown(file: File) -> FileObject:
 def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]:
     yield first
     yield from rest
-
-
-def _unchecked(file: BinaryIO) -> Generator[bytes, None, None]:
-    with file:
-        yield from iter(lambda: file.read(BLOCK_BYTES), b"")
 
 
 def _check_room(yard: Yard, org: Org | None, size: int) -> None:

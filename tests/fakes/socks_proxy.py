@@ -4,37 +4,22 @@ import socket
 import socketserver
 import struct
 import threading
-from typing import Self
 
 from tests.fakes.http_proxy import pump
+from tests.fakes.serving import Serving
 
 DOMAIN, NO_LOGIN, CONNECT = 3, 0, 1
 
 
-class SocksProxy:
+class SocksProxy(Serving):
     """`asked`: each `host:port` that somebody wanted to reach; `to`: the port where all of them end."""
 
     def __init__(self, to: int) -> None:
         self.to = to
         self.asked: list[str] = []
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.proxy = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-
-    @property
-    def place(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        """Serve."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.proxy = self
+        super().__init__(server)
 
 
 class _Server(socketserver.ThreadingTCPServer):
