@@ -3,20 +3,22 @@
 gpuyard asks for `identity`. The usual encodings are decoded; any other one is named.
 """
 
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import brotli
-import zstandard
 
 from executors.http_wire import Answer, AnswerTooLarge, HttpError
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 _Decode = Callable[[bytes, int], bytes]
 """Decode a body to at most so many bytes: one more shows that it has more."""
-
-_ZSTD_PIECE = 256
-"""Bytes that are decoded before the limit is looked at again: they become 8 MiB at most."""
 
 
 class Undecodable(HttpError):
@@ -53,7 +55,7 @@ def _decoder(encoding: str) -> _Decode:
     def checked(body: bytes, limit: int) -> bytes:
         try:
             return decode(body, limit)
-        except (zlib.error, brotli.error, zstandard.ZstdError) as error:
+        except (zlib.error, brotli.error, zstd.ZstdError) as error:
             raise Undecodable(f"the answer is not in {encoding}, as it says: {error}") from error
 
     return checked
@@ -88,15 +90,11 @@ def _brotli(body: bytes, limit: int) -> bytes:
 
 
 def _zstd(body: bytes, limit: int) -> bytes:
-    decompressor = zstandard.ZstdDecompressor().decompressobj()
-    found = bytearray()
-    for start in range(0, len(body), _ZSTD_PIECE):
-        if decompressor.eof or len(found) >= limit:
-            break
-        found += decompressor.decompress(body[start : start + _ZSTD_PIECE])
+    decompressor = zstd.ZstdDecompressor()
+    found = decompressor.decompress(body, limit)
     if not decompressor.eof and len(found) < limit:
-        raise zstandard.ZstdError("it ends too soon")
-    return bytes(found)
+        raise zstd.ZstdError("it ends too soon")
+    return found
 
 
 _DECODERS: Mapping[str, _Decode] = {

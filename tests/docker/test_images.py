@@ -48,6 +48,6 @@ def test_images_are_small() -> None:
         return float(json.loads(run(["docker", "image", "inspect", image]))[0]["Size"]) / MIB
 
     base = size(BASE)
-    assert size(WORKER) - base < 95  # 22 of them are zstandard, for answers that a proxy compressed
+    assert size(WORKER) - base < 80
     assert size(SERVER) - base < 150
     assert size(WORKER_LOCAL) - base < 320

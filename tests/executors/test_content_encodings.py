@@ -1,14 +1,19 @@
 """Compressed answers are read as what they hold, and what cannot be read is named (RFC 9110, 8.4)."""
 
 import gzip
+import sys
 import zlib
 
 import brotli
 import pytest
-import zstandard
 
 from executors.content_encodings import Undecodable, decoded
 from executors.http_wire import Answer, AnswerTooLarge
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 TEXT = b'{"choices": [{}]}' * 100
 RAW_DEFLATE = zlib.compressobj(wbits=-zlib.MAX_WBITS)
@@ -24,7 +29,7 @@ ENCODED = {
     "deflate": zlib.compress(TEXT),
     "DEFLATE": RAW_DEFLATE.compress(TEXT) + RAW_DEFLATE.flush(),
     "br": brotli.compress(TEXT),
-    "zstd": zstandard.compress(TEXT),
+    "zstd": zstd.compress(TEXT),
     "identity": TEXT,
     "br, gzip": gzip.compress(brotli.compress(TEXT)),
 }

@@ -19,7 +19,7 @@ from tests.tenants.hostile import BOUNDARY, MIB, Act, Attack, Plan, batch_of, fo
 from tests.tenants.wire import Answer, Connection, answer, begun
 
 STREAMS, STALLED, SLOW_UPLOADS = 500, 300, 100
-QUOTA_TRIES = 60
+TRY_SECONDS = 0.05
 HUGE = 10**400
 PIECE_BYTES, PIECE_SECONDS = 256 * 1024, 0.005
 BEGUN_SECONDS, OPEN_SECONDS = 5.0, 0.02
@@ -114,12 +114,12 @@ async def unknown_ends(org: Attack) -> AsyncIterator[str]:
     yield (await org.worker.call("POST", "/workers/upload-results", json.dumps(header).encode() + b"\n")).label
 
 
-async def _held(org: Attack, opened: Iterable[Awaitable[Connection]]) -> AsyncIterator[str]:
+async def _held(hold: Callable[[Connection], None], opened: Iterable[Awaitable[Connection]]) -> AsyncIterator[str]:
     """Open connections and keep them; the status of each, or `open` where no answer has begun."""
     readers = []
     for one in opened:
         connection = await one
-        org.hold(connection)
+        hold(connection)
         readers.append(asyncio.ensure_future(begun(connection[0])))
         await asyncio.sleep(OPEN_SECONDS)
     done, waiting = await asyncio.wait(readers, timeout=BEGUN_SECONDS)
@@ -131,35 +131,40 @@ async def _held(org: Attack, opened: Iterable[Awaitable[Connection]]) -> AsyncIt
 
 async def streams(org: Attack) -> AsyncIterator[str]:
     """500 of them."""
-    async for label in _held(org, (org.admin.open("GET", f"/v1/batches/{org.batch}/events") for _ in range(STREAMS))):
+    async for label in _held(
+        org.hold, (org.admin.open("GET", f"/v1/batches/{org.batch}/events") for _ in range(STREAMS))
+    ):
         yield label
 
 
 async def stalled_downloads(org: Attack) -> AsyncIterator[str]:
     """Of a large file, by readers that do not read."""
     path = f"/v1/files/{org.file}/content"
-    async for label in _held(org, (org.admin.open("GET", path, deaf=True) for _ in range(STALLED))):
+    async for label in _held(org.hold, (org.admin.open("GET", path, deaf=True) for _ in range(STALLED))):
         yield label
 
 
 async def slow_uploads(org: Attack) -> AsyncIterator[str]:
-    """Uploads that have begun and do not go on."""
+    """Uploads that have begun and do not go on. Nothing of the org is uploaded beside them: they end half way."""
     headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
     begin = form(b"{}\n")[:-20]
     uploads = (
         org.admin.open("POST", "/v1/files", begin, headers=headers, length=50 * MIB) for _ in range(SLOW_UPLOADS)
     )
-    async for label in _held(org, uploads):
+    held: list[Connection] = []
+    async for label in _held(held.append, uploads):
         yield label
+    await asyncio.sleep(org.plan.seconds / 4)
+    for _, writer in held:
+        writer.close()
 
 
 async def _until_refused(call: Callable[[], Awaitable[Answer]]) -> AsyncIterator[str]:
-    for _ in range(QUOTA_TRIES):
+    found = ""
+    while found != "429 limit_reached":
         found = (await call()).label
         yield found
-        if found.startswith("429"):
-            return
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(TRY_SECONDS)
 
 
 async def pools(org: Attack) -> AsyncIterator[str]:

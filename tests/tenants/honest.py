@@ -30,8 +30,8 @@ def keys_of(yard: Yard, org: str, *scopes: str) -> list[str]:
     return [str(_posted(yard.http, "/v1/tokens", token)["secret"]) for token in wanted]
 
 
-def client(yard: Yard, key: str) -> httpx.Client:
-    """One of its own, with room for all that is under way."""
+def with_key(yard: Yard, key: str) -> httpx.Client:
+    """A client of its own, with room for all that is under way."""
     headers = {"authorization": f"Bearer {key}"}
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=64)
     return httpx.Client(base_url=yard.url, headers=headers, timeout=CALL_SECONDS, limits=limits)

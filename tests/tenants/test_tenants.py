@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+import httpx
 import pytest
 from openai import OpenAI
 
@@ -19,7 +21,7 @@ from tests.e2e.submitted import ENDED, Submitted
 from tests.e2e.yard import PROMPTS, Yard
 from tests.fakes.runtime_process import RuntimeProcess, start_runtime
 from tests.tenants.attack import ATTACKS
-from tests.tenants.honest import LOOKS, OPERATORS, Heartbeats, Timed, client, keys_of, looking
+from tests.tenants.honest import LOOKS, OPERATORS, Heartbeats, Timed, keys_of, looking, with_key
 from tests.tenants.hostile import Plan
 
 ATTACK_SECONDS = float(os.environ.get("GPUYARD_TEST_ATTACK_SECONDS", "20"))
@@ -101,12 +103,19 @@ def engine(yard: Yard, tmp_path: Path) -> Iterator[RuntimeProcess]:
     found.kill()
 
 
-def submitted(yard: Yard, key: str) -> Submitted:
+@pytest.fixture
+def client(yard: Yard) -> Iterator[Callable[[str], httpx.Client]]:
+    """Clients with a key each, closed at the end."""
+    with ExitStack() as clients:
+        yield lambda key: clients.enter_context(with_key(yard, key))
+
+
+def submitted(http: httpx.Client, key: str) -> Submitted:
     """The honest org's batch."""
-    sdk = OpenAI(base_url=f"{yard.url}/v1", api_key=key, timeout=60, max_retries=2)
+    sdk = OpenAI(base_url=f"{http.base_url}/v1", api_key=key, timeout=60, max_retries=2, http_client=http)
     file = sdk.files.create(file=("in.jsonl", lines(known("row", number) for number in range(ROWS))), purpose="batch")
     batch = sdk.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h", extra_body={"pool": POOL})
-    return Submitted(sdk, client(yard, key), batch.id)
+    return Submitted(sdk, http, batch.id)
 
 
 def attacked(yard: Yard, plan: Plan) -> "subprocess.Popen[str]":
@@ -124,19 +133,21 @@ def attacked(yard: Yard, plan: Plan) -> "subprocess.Popen[str]":
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_hostile_org_stops_slows_and_changes_nothing_of_an_honest_one(yard: Yard, engine: RuntimeProcess) -> None:
+def test_a_hostile_org_stops_slows_and_changes_nothing_of_an_honest_one(
+    yard: Yard, engine: RuntimeProcess, client: Callable[[str], httpx.Client]
+) -> None:
     admin, worker_key = keys_of(yard, "honest", "admin", "worker")
     hostile_admin, hostile_worker = keys_of(yard, "hostile", "admin", "worker")
-    http = client(yard, admin)
+    http = client(admin)
     http.post("/v1/pools", json={"name": POOL, "shared": False}).raise_for_status()
     yard.worker(WORKER, pool=POOL, api_key=worker_key, runtime_url=engine.url)
     yard.until_present(WORKER)
     honest_id = http.get(f"/v1/workers/{WORKER}").json()["id"]
-    heartbeats = Heartbeats(client(yard, worker_key), POOL)
-    batch = submitted(yard, admin)
+    heartbeats = Heartbeats(client(worker_key), POOL)
+    batch = submitted(http, admin)
     batch.stored(1)
     table, watch = Table(), Timed()
-    with looking(http, LOOKS) as looks, looking(client(yard, yard.ready["api_key"]), OPERATORS) as operator:
+    with looking(http, LOOKS) as looks, looking(client(yard.ready["api_key"]), OPERATORS) as operator:
         alone = heartbeats.during(ALONE_SECONDS)
         plan = Plan(yard.url, ATTACK_SECONDS, hostile_admin, hostile_worker, honest_id, WORKER, CHOSEN)
         with attacked(yard, plan) as attack:
