@@ -39,12 +39,16 @@ TOP_ERRORS = 5
 
 
 def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) -> list[BatchObject]:
-    """Put batches on the wire: three queries for all that run, two more for each, and the workers once a pool."""
+    """Put batches on the wire: three queries for all that run, two more for each, and the workers once a pool.
+
+    And one for all that have ended.
+    """
     crew = cache(partial(_crew, session, yard, now))
     running = {batch.id for batch in batches if batch.state not in ENDED and batch.shards}
     tallies = batches_sql.tallies(session, running)
     workers = batches_sql.workers_on(session, running)
     careful = cautious_sql.waiting_of(session, running)
+    retried_by = batches_sql.retried_by(session, {batch.id for batch in batches if batch.state in ENDED})
     return [
         _object(
             batch,
@@ -56,6 +60,7 @@ def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) 
                 tallies.get(batch.id, Tally()),
                 workers.get(batch.id, 0),
                 careful.get(batch.id),
+                retried_by.get(batch.id, []),
                 now,
             ),
         )
@@ -64,7 +69,12 @@ def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) 
 
 
 def top_errors(session: Session, batch: Batch) -> list[TopError]:
-    """Give why rows failed with their shard, most frequent first; kept by retention before it deletes what says so."""
+    """Return why rows failed, most frequent first; while a batch runs only those that failed with their shard.
+
+    Of a batch that ended before `row_errors` were counted, too: retention kept that before it deleted what says so.
+    """
+    if batch.row_errors is not None:
+        return [TopError.model_validate(error) for error in batch.row_errors[:TOP_ERRORS]]
     if batch.state == BatchState.FAILED:
         codes = Counter(str(error["code"]) for error in batch.errors)
         return [TopError(code=code, count=count) for code, count in codes.most_common(TOP_ERRORS)]
@@ -115,6 +125,7 @@ def _yard_view(
     tally: Tally,
     workers: int,
     careful: CautiousShard | None,
+    retried_by: Sequence[str],
     now: datetime,
 ) -> YardView:
     runs = batch.state in CLAIMABLE and batch.outcome is None
@@ -140,6 +151,8 @@ def _yard_view(
         waiting_reason=waits,
         top_errors=top_errors(session, batch),
         live=_live(batch, on_it) if runs and workers else None,
+        retry_of=batch.retry_of,
+        retried_by=list(retried_by),
     )
 
 

@@ -11,8 +11,8 @@ from app.db import files as files_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED
-from app.domain.row_failures import most_frequent
-from app.schemas.batches import RowErrors, TopError
+from app.domain.row_failures import Failures, failed_row, matches
+from app.schemas.batches import FailedRow, RowErrors, TopError
 from app.services import blobs, damage
 from app.services import segments as segments_service
 from app.services.context import Caller, Yard
@@ -21,19 +21,37 @@ from app.services.shard_lines import stored_lines
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_SEGMENTS = 64
-TOP_ERRORS = 5
+MOST = 20
+MAX_ROWS_LISTED = 1000
 
 
-def top(yard: Yard, caller: Caller, batch_id: str) -> RowErrors:
-    """Count the failures among the last rows stored while a batch runs, and among the first of its error file after.
+def top(yard: Yard, caller: Caller, batch_id: str, *, code: str | None = None, limit: int = 0) -> RowErrors:
+    """Return why rows failed, and the first `limit` of them; with `code` only failures that it means.
 
-    Looks at four megabytes of lines at most. Raises NotFound.
+    Of a batch that has ended reasons were counted as its files were written. Else, and for the rows, four megabytes of
+    lines are looked at at most: the last ones stored while it runs, the first of its error file after. Raises NotFound.
     """
     with yard.store.read() as session:
-        lines = _failed_lines(session, yard, own_batch(session, caller, batch_id))
-    rows, found = most_frequent(lines, TOP_ERRORS)
-    data = [TopError(code=failure.kind, count=failure.rows, message=failure.message or None) for failure in found]
-    return RowErrors(rows=rows, data=data)
+        batch = own_batch(session, caller, batch_id)
+        lines = _failed_lines(session, yard, batch) if limit or batch.row_errors is None else iter(())
+
+    def meant(kind: str) -> bool:
+        return code is None or matches(kind, {code})
+
+    counted = Failures()
+    failed: list[FailedRow] = []
+    for row in map(failed_row, lines):
+        counted.add(row)
+        if len(failed) < limit and meant(row.kind):
+            failed.append(FailedRow(custom_id=row.custom_id, code=row.kind, message=row.message))
+        if len(failed) == limit and batch.row_errors is not None:
+            break
+    if batch.row_errors is not None:
+        rows, data = batch.total - (batch.completed or 0), [TopError.model_validate(each) for each in batch.row_errors]
+    else:
+        rows = counted.rows
+        data = [TopError(code=each.kind, count=each.rows, message=each.message) for each in counted.most_frequent(MOST)]
+    return RowErrors(rows=rows, data=[each for each in data if meant(each.code)], failed=failed)
 
 
 def _failed_lines(session: Session, yard: Yard, batch: Batch) -> Iterator[bytes]:

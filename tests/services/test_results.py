@@ -69,7 +69,7 @@ def test_the_input_may_be_long_gone(yard: Yard) -> None:
 def test_without_one_of_its_files_there_is_no_whole(yard: Yard) -> None:
     batch_id = half_done(yard)
     hide(yard, batch(yard, batch_id).error_file_id)
-    with pytest.raises(NotFound, match="deleted or has expired"):
+    with pytest.raises(NotFound, match=r"^The error file .* was deleted at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.$"):
         results.read(yard, USER, batch_id)
 
 
