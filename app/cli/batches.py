@@ -146,13 +146,13 @@ def show_errors(
         ((top["count"], top["code"], top["message"]) for top in found["data"]),
         nothing="no row failed" if code is None else f"no row failed with {code}",
     )
-    if rows := found.get("failed"):
+    rows = found.get("failed") or []
+    if rows:
         typer.echo()
-        print_table(
-            ("custom_id", "code", "message"),
-            ((row["custom_id"], row["code"], row["message"]) for row in rows),
-            nothing="",
-        )
+        cells = ((row["custom_id"], row["code"], row["message"]) for row in rows)
+        print_table(("custom_id", "code", "message"), cells, nothing="")
+    if len(rows) < min(limit, sum(top["count"] for top in found["data"])):
+        say(f"more rows lie further back: `gpuyard batch results {batch_id}` has all of them")
 
 
 @app.command()

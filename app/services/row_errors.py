@@ -20,6 +20,8 @@ from app.services.own_batch import own_batch
 from app.services.shard_lines import stored_lines
 
 MAX_BYTES = 4 * 1024 * 1024
+MAX_LISTED_BYTES = 64 * 1024 * 1024
+"""Of an error file, for rows that somebody asks for."""
 MAX_SEGMENTS = 64
 MOST = 20
 MAX_ROWS_LISTED = 1000
@@ -28,12 +30,14 @@ MAX_ROWS_LISTED = 1000
 def top(yard: Yard, caller: Caller, batch_id: str, *, code: str | None = None, limit: int = 0) -> RowErrors:
     """Return why rows failed, and the first `limit` of them; with `code` only failures that it means.
 
-    Of a batch that has ended reasons were counted as its files were written. Else, and for the rows, four megabytes of
-    lines are looked at at most: the last ones stored while it runs, the first of its error file after. Raises NotFound.
+    Of a batch that has ended reasons were counted as its files were written, and rows are looked for in the first
+    megabytes of its error file. While it runs both are of the last rows stored, four megabytes at most.
+    Raises NotFound.
     """
     with yard.store.read() as session:
         batch = own_batch(session, caller, batch_id)
-        lines = _failed_lines(session, yard, batch) if limit or batch.row_errors is None else iter(())
+        most = MAX_LISTED_BYTES if limit else MAX_BYTES
+        lines = _failed_lines(session, yard, batch, most) if limit or batch.row_errors is None else iter(())
 
     def meant(kind: str) -> bool:
         return code is None or matches(kind, {code})
@@ -54,14 +58,14 @@ def top(yard: Yard, caller: Caller, batch_id: str, *, code: str | None = None, l
     return RowErrors(rows=rows, data=[each for each in data if meant(each.code)], failed=failed)
 
 
-def _failed_lines(session: Session, yard: Yard, batch: Batch) -> Iterator[bytes]:
+def _failed_lines(session: Session, yard: Yard, batch: Batch, most: int) -> Iterator[bytes]:
     """Find where lines of failed rows lie; they are read outside the transaction."""
     if batch.state not in ENDED:
         return _stored(yard, segments_sql.with_failures(session, batch.id, MAX_SEGMENTS))
     if batch.error_file_id is None:
         return iter(())
     found = files_sql.content(session, batch.error_file_id, org_id=batch.org_id, now=yard.store.now(session))
-    return _of_file(yard, blobs.as_recorded(found[1])) if found is not None else iter(())
+    return _of_file(yard, blobs.as_recorded(found[1]), most) if found is not None else iter(())
 
 
 def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
@@ -82,9 +86,9 @@ def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
                 yield content[start:end]
 
 
-def _of_file(yard: Yard, content: Recorded) -> Iterator[bytes]:
-    """Give the whole lines within the first MAX_BYTES of an error file; none behind what is damaged."""
-    with suppress(BlobDamaged), as_file(damage.pieces(yard, content, 0, MAX_BYTES)) as file:
+def _of_file(yard: Yard, content: Recorded, most: int) -> Iterator[bytes]:
+    """Give the whole lines within the first `most` bytes of an error file; none behind what is damaged."""
+    with suppress(BlobDamaged), as_file(damage.pieces(yard, content, 0, most)) as file:
         for line in file:
             if line.endswith(b"\n"):  # else it is cut by the limit
                 yield line

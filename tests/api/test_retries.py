@@ -271,7 +271,7 @@ def test_why_rows_failed_is_in_the_batch_and_is_right_however_many_there_are(ser
     long = Reply(status=400, body=json.dumps({"error": {"code": "long"}, "x": "x" * 500_000}).encode())
     batch_id = ended(served, 60, lambda row: long if row % 3 else REPLIES[row % 10 if row % 10 in REPLIES else 0])
     errors = batch(served, batch_id)["gpuyard"]["top_errors"]
-    assert [(error["code"], error["count"]) for error in errors][0] == ("400 long", 40)
+    assert (errors[0]["code"], errors[0]["count"]) == ("400 long", 40)
     assert sum(error["count"] for error in errors) == 60
     with served.http() as http:
         found = http.get(f"/v1/batches/{batch_id}/errors", params={"code": "429", "limit": 1}).json()
