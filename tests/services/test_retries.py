@@ -84,7 +84,7 @@ def test_the_same_call_at_the_same_moment_makes_one_batch_and_leaves_one_file(ya
     with yard.store.begin() as session:
         now = yard.store.now(session)
         session.add(ApiToken(id="tok_1", org_id="org_1", name="n", prefix="gk", sha256="0", created_at=now))
-    token = replace(USER, token_id="tok_1")
+    token = replace(USER, token_id="tok_1")  # noqa: S106 - the id of a key
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(
             lambda _: retries.retry(meeting, token, batch_id, FAILED, idempotency_key="k").id, range(2)
