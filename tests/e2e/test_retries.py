@@ -31,6 +31,12 @@ KINDS = (
     "422 mock_error 422",
     "UNSUPPORTED_PARAMETER",
 )
+WEIGH = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
 log = logging.getLogger("figures")
 
 
