@@ -6,6 +6,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
+from openai.types import Batch
 
 from app.domain.rows import Reply, RowError, RowErrorCode
 from tests.hands import ANSWER, Hands, do_control_work
@@ -104,7 +105,7 @@ FAILED = [row for row in range(20) if row % 10 in REPLIES]
 
 def test_failed_rows_run_again_as_a_batch_with_a_file_of_their_own(served: Served) -> None:
     batch_id = ended(served)
-    new = retry(served, batch_id)
+    new = served.client().post(f"/batches/{batch_id}/retry", cast_to=Batch).model_dump()
     assert (new["status"], new["gpuyard"]["retry_of"], new["id"] != batch_id) == ("validating", batch_id, True)
     assert batch(served, batch_id)["gpuyard"]["retried_by"] == [new["id"]]
 
