@@ -7,7 +7,7 @@ from starlette.responses import StreamingResponse
 
 from app.api.guarding import GuardedRoute, TheCaller, TheInFlight, TheYard
 from app.api.in_flight import Download, UnderWay
-from app.api.threads import CONTENTS
+from app.api.threads import CONTENTS, RETRIES
 from app.domain.first_rows import MAX_KIND
 from app.schemas.batches import BatchObject, NewBatch, NewRetry, RowErrors
 from app.schemas.listing import Listing
@@ -64,8 +64,8 @@ async def retry(
     idempotency_key: IdempotencyKey = None,
 ) -> BatchObject:
     """Make a batch that runs rows of an ended one again: those that failed, or as the body says."""
-    with in_flight.hold(UnderWay.UPLOADS, caller.org_id):
-        return await CONTENTS.run(
+    with in_flight.hold(UnderWay.RETRIES, caller.org_id):
+        return await RETRIES.run(
             retries.retry,
             yard,
             caller,

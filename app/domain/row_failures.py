@@ -13,6 +13,8 @@ UNREADABLE = "unreadable"
 OTHER = "other"
 """Stands for the kinds of a batch with more of them than are counted apart."""
 MAX_KINDS = 100
+SHOWN_KINDS = 20
+"""So many are kept of a batch, and told of one that runs."""
 MAX_MESSAGES = 100
 """So many different messages of a kind are counted; the most frequent one is nearly always among the first."""
 

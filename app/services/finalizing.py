@@ -21,7 +21,7 @@ from app.domain.batches import BatchState, Outcome
 from app.domain.contents import ContentKind
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
-from app.domain.row_failures import Failure, Failures, failed_row
+from app.domain.row_failures import SHOWN_KINDS, Failure, Failures, failed_row
 from app.domain.rowsets import RowSet
 from app.services import blobs, damage, first_rows, ids, missing
 from app.services.context import Yard
@@ -31,7 +31,6 @@ from app.services.result_lines import result_lines
 from app.services.shard_lines import Findings
 
 PIECE_BYTES = 256 * 1024
-KEPT_REASONS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ def _write(yard: Yard, batch: Batch, findings: Findings) -> _Files:
             if not found.completed:
                 for line in found.lines:
                     failures.add(failed_row(line))
-        return _Files(output.commit(), error.commit(), failures.most_frequent(KEPT_REASONS))
+        return _Files(output.commit(), error.commit(), failures.most_frequent(SHOWN_KINDS))
 
 
 def _conclude(
@@ -156,7 +155,9 @@ def _conclude(
     batch.error_file_id = _file(session, batch, files.error, "error", now)
     tally = batches_sql.tallies(session, [batch_id]).get(batch_id, Tally())
     _count(batch, files, findings)
-    batch.row_errors = [{"code": kind, "count": rows, "message": message} for kind, message, rows in files.reasons]
+    batch.row_errors = [
+        {"code": kind, "count": rows, "message": message or None} for kind, message, rows in files.reasons
+    ]
     batch.usage = asdict(tally.usage)
     if outcome_of(batch) is Outcome.FAILED:
         batch.errors = first_rows.concluded(batch, line=first_line)

@@ -1,13 +1,9 @@
-"""A batch's results in one stream: while it runs in the order stored, after its end one file in input order (R-22).
-
-With those of its retries it is still one line a row. A retry has its rows in the order of the batch that it retries, so
-all are read side by side, and memory does not grow with the rows.
-"""
+"""A batch's results in one stream: while it runs in the order stored, after its end one file in input order (R-22)."""
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from sqlmodel import Session
 
@@ -20,13 +16,12 @@ from app.db.inputs import input_blob
 from app.db.tables import Batch, Job, Segment
 from app.domain.batches import ENDED, BatchState
 from app.domain.errors import Conflict
-from app.domain.input_lines import CheckedLine, check_line
-from app.domain.lines import read_lines
-from app.domain.outputs import NO_ID, line_start, quoted, quoted_id
-from app.services import blobs, cursors, damage, files
+from app.domain.outputs import line_start
+from app.services import blobs, cursors, files
 from app.services import segments as segments_service
 from app.services.context import Caller, Yard
 from app.services.files import Content
+from app.services.merging import Line, Lines, latest
 from app.services.own_batch import own_batch
 from app.services.shard_lines import damaged_lines, stored_lines
 
@@ -61,13 +56,6 @@ def gathered(lines: Iterator[bytes], piece_bytes: int = PIECE_BYTES) -> Generato
             held, size = [], 0
     if held:
         yield b"".join(held)
-
-
-class _Line(NamedTuple):
-    """A row's line with its newline, of the output file (`completed`) or of the error file."""
-
-    completed: bool
-    line: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,52 +122,11 @@ def _ended(session: Session, yard: Yard, batch: Batch) -> _Ended:
 
 
 def _merged(yard: Yard, ended: Sequence[_Ended]) -> Iterator[bytes]:
-    own, *retries = (_whole(yard, each.batch, each.contents) for each in ended)
-    if not retries:
-        return (line for _, line in own)
-    named = [_named(yard, each, lines) for each, lines in zip(ended, (own, *retries), strict=True)]
-    return _latest(named[0], [_known(each) for each in named[:0:-1]])
+    own, *retries = (Lines(each.batch, each.input, _whole(yard, each.batch, each.contents)) for each in ended)
+    return latest(yard, own, retries) if retries else (line for _, line in own.lines)
 
 
-def _latest(own: Iterator[tuple[bytes, _Line]], retries: Sequence[Iterator[tuple[bytes, _Line]]]) -> Iterator[bytes]:
-    """Yield one line for each of the batch's own. `retries`, latest first, have some of the same rows in its order."""
-    heads = [next(each, None) for each in retries]
-    for name, line in own:
-        lines = []
-        for number, head in enumerate(heads):
-            if head is not None and head[0] == name:
-                lines.append(head[1])
-                heads[number] = next(retries[number], None)
-        lines.append(line)
-        yield next((each for each in lines if each.completed), lines[0]).line
-    if any(heads):
-        raise LookupError(f"a retry has a row that the batch it retries has not: {heads}")
-
-
-def _named(yard: Yard, ended: _Ended, lines: Iterator[_Line]) -> Iterator[tuple[bytes, _Line]]:
-    """Yield each line behind its custom_id. Where it has none, its input may be what was written again by now."""
-    ids = _input_ids(yard, ended)
-    for row, line in enumerate(lines):
-        name = quoted_id(line.line)
-        if name == NO_ID:
-            name = next((found for number, found in ids if number == row), NO_ID)
-        yield name, line
-
-
-def _known(lines: Iterator[tuple[bytes, _Line]]) -> Iterator[tuple[bytes, _Line]]:
-    """Leave out failures of rows that nobody can tell any more: those stay as they were before the retry."""
-    return (found for found in lines if found[0] != NO_ID)
-
-
-def _input_ids(yard: Yard, ended: _Ended) -> Iterator[tuple[int, bytes]]:
-    with suppress(BlobDamaged, BlobMissing):
-        lines = read_lines(damage.pieces(yard, ended.input), max_line_bytes=ended.input.bytes)
-        for row, line in enumerate(lines):
-            checked = check_line(line, endpoint=ended.batch.endpoint)
-            yield row, quoted(checked.custom_id) if isinstance(checked, CheckedLine) else NO_ID
-
-
-def _whole(yard: Yard, batch: Batch, contents: Sequence[tuple[bool, Content]]) -> Iterator[_Line]:
+def _whole(yard: Yard, batch: Batch, contents: Sequence[tuple[bool, Content]]) -> Iterator[Line]:
     """Read the beginnings now: a content that is gone, or damaged there, is an error and no answer that is cut off."""
     if batch.state == BatchState.FAILED and batch.validated_at is None:
         raise Conflict(
@@ -195,7 +142,7 @@ def _whole(yard: Yard, batch: Batch, contents: Sequence[tuple[bool, Content]]) -
     return _in_order(batch, sources)
 
 
-def _in_order(batch: Batch, sources: Sequence[tuple[bool, BinaryIO]]) -> Iterator[_Line]:
+def _in_order(batch: Batch, sources: Sequence[tuple[bool, BinaryIO]]) -> Iterator[Line]:
     """Put the lines of the output and the error file in input order, by the ids that follow from the row."""
     with ExitStack() as stack:
         for _, source in sources:
@@ -206,7 +153,7 @@ def _in_order(batch: Batch, sources: Sequence[tuple[bool, BinaryIO]]) -> Iterato
             place = next((n for n, head in enumerate(heads) if head.startswith(start)), None)
             if place is None:
                 raise LookupError(f"row {row} of {batch.id} is in neither of its files")
-            yield _Line(sources[place][0], heads[place])
+            yield Line(sources[place][0], heads[place])
             heads[place] = sources[place][1].readline()
 
 

@@ -120,7 +120,8 @@ def _check_ended(batch: Batch) -> None:
             code="batch_not_ended",
         )
     if batch.state == BatchState.FAILED and batch.validated_at is None:
-        first = batch.errors[0]["message"] if batch.errors else "its input was refused"
+        error = batch.errors[0] if batch.errors else {"message": "Its input was refused."}
+        first = f"line {error['line']}: {error['message']}" if error.get("line") else error["message"]
         raise Conflict(
             f"Batch '{batch.id}' failed its validation, so none of its rows can run: {first} "
             "Correct the input and create a new batch of it.",

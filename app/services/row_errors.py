@@ -1,4 +1,4 @@
-"""Why rows of a batch failed, most frequent first: a look at some of them, so that it costs the same for any batch."""
+"""Why rows of a batch failed, most frequent first, and some of these rows; it costs the same for any batch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,7 +11,7 @@ from app.db import files as files_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED
-from app.domain.row_failures import Failures, failed_row, matches
+from app.domain.row_failures import SHOWN_KINDS, Failures, failed_row, matches
 from app.schemas.batches import FailedRow, RowErrors, TopError
 from app.services import blobs, damage
 from app.services import segments as segments_service
@@ -20,10 +20,9 @@ from app.services.own_batch import own_batch
 from app.services.shard_lines import stored_lines
 
 MAX_BYTES = 4 * 1024 * 1024
-MAX_LISTED_BYTES = 64 * 1024 * 1024
+MAX_LISTED_BYTES = 16 * 1024 * 1024
 """Of an error file, for rows that somebody asks for."""
 MAX_SEGMENTS = 64
-MOST = 20
 MAX_ROWS_LISTED = 1000
 
 
@@ -54,7 +53,8 @@ def top(yard: Yard, caller: Caller, batch_id: str, *, code: str | None = None, l
         rows, data = batch.total - (batch.completed or 0), [TopError.model_validate(each) for each in batch.row_errors]
     else:
         rows = counted.rows
-        data = [TopError(code=each.kind, count=each.rows, message=each.message) for each in counted.most_frequent(MOST)]
+        found = counted.most_frequent(SHOWN_KINDS)
+        data = [TopError(code=each.kind, count=each.rows, message=each.message or None) for each in found]
     return RowErrors(rows=rows, data=[each for each in data if meant(each.code)], failed=failed)
 
 

@@ -108,6 +108,9 @@ def test_failed_rows_run_again_as_a_batch_with_a_file_of_their_own(served: Serve
     new = served.client().post(f"/batches/{batch_id}/retry", cast_to=Batch).model_dump()
     assert (new["status"], new["gpuyard"]["retry_of"], new["id"] != batch_id) == ("validating", batch_id, True)
     assert batch(served, batch_id)["gpuyard"]["retried_by"] == [new["id"]]
+    with served.http() as http:
+        events = http.get("/v1/events", params={"subject": new["id"]}).json()["data"]
+    assert (events[0]["type"], events[0]["data"]["retry_of"]) == ("batch.created", batch_id)
 
     written = content(served, new["input_file_id"])
     assert written.splitlines() == [line for row, line in enumerate(rows(20).splitlines()) if row in FAILED]
@@ -219,7 +222,7 @@ def test_what_cannot_be_retried_is_refused_with_the_reason(served: Served) -> No
         work()
     status, code, message = refusal(served, invalid)
     assert (status, code) == (409, "batch_failed")
-    assert "not parseable as valid JSON" in message
+    assert "line 2: This line is not parseable as valid JSON" in message
     assert refusal(served, running)[:2] == (409, "no_rows_to_retry")
     assert refusal(served, "batch_none")[:2] == (404, "batch_not_found")
 
