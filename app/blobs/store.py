@@ -25,6 +25,8 @@ class BlobError(Exception):
 class BlobMissing(BlobError):
     """There is no blob of that key."""
 
+    what = "it is gone"
+
 
 class BlobDamaged(BlobError):
     """The content is not what was written. `what` says where they differ, in words for people."""

@@ -29,7 +29,6 @@ from app.domain.rowsets import RowSet
 from app.services.context import Yard
 
 ACTOR = "service:contents"
-GONE = "it is gone"
 SHOWN = 20
 """Segments that an event names."""
 MAX_ROWS_TEXT = 1000

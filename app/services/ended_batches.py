@@ -4,7 +4,6 @@ Each step is bounded, and one transaction at a time. What a step leaves, the nex
 """
 
 import logging
-from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlmodel import Session
@@ -14,7 +13,6 @@ from app.blobs.store import BlobDamaged, BlobMissing, BlobUnavailable
 from app.db import ended_batches as ended_sql
 from app.db import events, locks
 from app.db.tables import Batch
-from app.domain.contents import ContentKind
 from app.domain.retention import Kept
 from app.services import batch_views, blobs, damage
 from app.services.context import Yard
@@ -35,12 +33,12 @@ def forget_segments(yard: Yard, limit: int) -> int:
     ):
         for batch in _due(yard, kept, lives, limit):
             try:
-                lost = _lost(yard, batch) if kept is Kept.ROWS else None
+                lost = kept is Kept.ROWS and _is_lost(yard, batch)
             except BlobUnavailable as error:
                 log.warning("contents cannot be looked at, so nothing is deleted that may be needed: %s", error)
                 return done
-            if lost is not None:
-                _keep_all(yard, batch, lost)
+            if lost:
+                _keep_all(yard, batch)
                 continue
             done += _in_steps(yard, batch, limit - done)
             if done >= limit:
@@ -117,16 +115,8 @@ def _in_steps(yard: Yard, batch: Batch, limit: int) -> int:
     return yard.store.run(work)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    """A result file that is not what was written. `is_gone`: it is gone, and nobody has recorded that yet."""
-
-    file_id: str
-    is_gone: bool
-
-
-def _lost(yard: Yard, batch: Batch) -> _Lost | None:
-    """Find a result file that is not what was written. What a user deleted, or what has expired, is not looked for.
+def _is_lost(yard: Yard, batch: Batch) -> bool:
+    """Look for a result file that is not what was written; what a user deleted, or has expired, is not looked for.
 
     Each is read whole before the first of the segments goes, which are the only other copy of its answers.
     """
@@ -141,26 +131,16 @@ def _lost(yard: Yard, batch: Batch) -> _Lost | None:
             if blob.damaged_at is None:
                 look(yard.blobs, blobs.as_recorded(blob))
                 continue
-        except BlobMissing:
-            what = damage.GONE
-        except BlobDamaged as error:
+        except (BlobDamaged, BlobMissing) as error:
             what = error.what
             damage.note(yard, blob.key, what)
         log.error("%s of %s, content %s, is not what was written: %s", file.filename, batch.id, blob.key, what)
-        return _Lost(file.id, what == damage.GONE)
-    return None
+        return True
+    return False
 
 
-def _keep_all(yard: Yard, batch: Batch, lost: _Lost) -> None:
-    def work(session: Session) -> bool:
-        moved = _move(session, batch.id, Kept.ROWS, Kept.DAMAGED)
-        if moved and lost.is_gone:
-            damage.record(session, batch, damage.GONE, now=yard.store.now(session), actor=ACTOR, file=lost.file_id)
-        return moved
-
-    if yard.store.run(work):
-        if lost.is_gone:
-            yard.counters.damaged(ContentKind.RESULT)
+def _keep_all(yard: Yard, batch: Batch) -> None:
+    if yard.store.run(lambda session: _move(session, batch.id, Kept.ROWS, Kept.DAMAGED)):
         log.error("all that is kept of %s stays, until the batch itself is forgotten", batch.id)
 
 

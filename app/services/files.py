@@ -10,7 +10,7 @@ from sqlmodel import Session
 from app.blobs import checked
 from app.blobs.checked import Recorded
 from app.blobs.sections import pieces_of
-from app.blobs.store import BlobDamaged, Stored
+from app.blobs.store import BlobDamaged, BlobMissing, Stored
 from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
@@ -200,9 +200,9 @@ def readable(file: File, blob: Blob, *, by_lease: bool = False) -> Content:
 
 
 def check_size(yard: Yard, content: Content, end: int) -> None:
-    """Raise Conflict for a content whose length is not what was written, BlobMissing for one that is gone.
+    """Raise Conflict for a content that is gone, or whose length is not what was written.
 
-    A worker is served its part as long as that is there, up to `end`.
+    A worker is served its part as long as that is there, up to `end`; BlobMissing where it is not.
     """
     recorded = content.recorded
     if content.by_lease:
@@ -212,7 +212,7 @@ def check_size(yard: Yard, content: Content, end: int) -> None:
         return
     try:
         checked.check_size(yard.blobs, recorded)
-    except BlobDamaged as error:
+    except (BlobDamaged, BlobMissing) as error:
         damage.note(yard, recorded.key, error.what)
         raise damage.refusal(content.file, error.what) from error
 
@@ -220,14 +220,15 @@ def check_size(yard: Yard, content: Content, end: int) -> None:
 def pieces(yard: Yard, content: Content, start: int, end: int) -> Generator[bytes, None, None]:
     """Give a range in pieces, the first of which is read now.
 
-    Raises Conflict when that one is damaged, BlobMissing and BlobUnavailable. What gives the others raises BlobDamaged.
+    Raises Conflict when that one is damaged or gone, and BlobUnavailable. What gives the others raises BlobDamaged.
     """
     if content.by_lease:
         return pieces_of(yard.blobs.open(content.blob_key, start, end))
     source = damage.pieces(yard, content.recorded, start, end)
     try:
         first = next(source, b"")
-    except BlobDamaged as error:
+    except (BlobDamaged, BlobMissing) as error:
+        damage.note(yard, content.blob_key, error.what)
         raise damage.refusal(content.file, error.what) from error
     return _behind(first, source)
 

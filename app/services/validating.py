@@ -121,7 +121,7 @@ def conclude(
     elif refusals.count:
         batch.errors, batch.error_count = list(refusals.entries), refusals.count
         if judged.is_gone:
-            damage.record(session, batch, damage.GONE, now=now, actor=actor, file=batch.input_file_id)
+            damage.record(session, batch, BlobMissing.what, now=now, actor=actor, file=batch.input_file_id)
         move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
     else:
         _plan(session, batch, report)

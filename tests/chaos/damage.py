@@ -201,7 +201,7 @@ class Download:
 
     @property
     def is_refused(self) -> bool:
-        return self.refusal in {"409 file_damaged", "404 content_missing"}
+        return self.refusal == "409 file_damaged"
 
 
 def served(yard: Yard, one: Damaged) -> Download:

@@ -108,6 +108,20 @@ def test_a_file_of_another_length_is_told_before_any_byte(served: Served, way: s
     assert blob_of(served, file_id).damaged_at is not None
 
 
+@pytest.mark.parametrize(
+    "asked", ["HEAD /v1/files/{}/content", "GET /v1/files/{}/content", "GET /v1/batches/{}/results"]
+)
+def test_results_that_are_gone_are_refused_and_recorded_once(served: Served, asked: str) -> None:
+    batch_id, output, _ = ended(served, 10, 10)
+    served.yard.blobs.delete(blob_of(served, output).key)
+    method, path = asked.format(batch_id if "batches" in asked else output).split()
+    with served.http() as client:
+        for _ in range(2):
+            assert_damaged(client.request(method, path), output, "it is gone")
+        assert scrape(client).get("gpuyard_damaged_contents_total", kind="result") == 1
+    assert told(served, "batch.damaged") == [(batch_id, output, "it is gone")]
+
+
 def ended(served: Served, count: int, answer_bytes: int) -> tuple[str, str, str]:
     """A batch whose odd rows failed: its id, and its output and error file."""
     with served.client() as sdk:

@@ -25,6 +25,7 @@ from tests.tenants.honest import LOOKS, OPERATORS, Heartbeats, Timed, keys_of, l
 from tests.tenants.hostile import Plan
 
 ATTACK_SECONDS = float(os.environ.get("GPUYARD_TEST_ATTACK_SECONDS", "20"))
+FULL_SECONDS = 60.0
 CHOSEN = [name for name in ATTACKS if os.environ.get("GPUYARD_TEST_ATTACKS", "") in name]
 """To find what slows the service down, make one of them alone."""
 ALONE_SECONDS = max(10.0, ATTACK_SECONDS / 2)
@@ -32,7 +33,8 @@ LATENCY_MS = 250
 ROWS = int((ALONE_SECONDS + ATTACK_SECONDS) * PROMPTS * 1000 / LATENCY_MS * 0.8)
 """The worker is at them the whole time, and nearly through when the attack is."""
 END_SECONDS, CLOSE_SECONDS = 240.0, 60.0
-LEAST_MS = 250.0
+LEAST_MS, ALONE_MS = 250.0, 15.0
+"""The bound, and what heartbeats alone take on a quiet machine; the short form grants a slower one so much more."""
 POOL, WORKER = "honest", "honest-1"
 QUOTAS = {"org_files": 20, "org_batches": 15, "org_pools": 20, "org_webhook_endpoints": 10}
 NO_500 = r"(?!50[024]\b).*"
@@ -167,7 +169,8 @@ def test_a_hostile_org_stops_slows_and_changes_nothing_of_an_honest_one(
     table.honest("what the honest org looks at", looks)
     table.honest("what the operator looks at", operator)
     table.honest("its events", watch)
-    bound = max(3 * alone.p95, LEAST_MS)
+    slowness = max(1.0, alone.p95 / ALONE_MS) if ATTACK_SECONDS < FULL_SECONDS else 1.0
+    bound = max(3 * alone.p95, LEAST_MS * slowness)
     p95 = f"{beside.p95:.0f} ms of {len(beside.seconds)}, alone {alone.p95:.0f} ms of {len(alone.seconds)}"
     table.add("p95 of its heartbeats", p95, f"≤ {bound:.0f} ms", holds=beside.p95 <= bound)
     right = batch.raw_output() == right_lines(batch.id, "row", ROWS)

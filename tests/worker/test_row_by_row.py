@@ -188,7 +188,7 @@ class TestAnOrdinaryShard:
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
     ) -> None:
         plane.timing |= {"renew_seconds": 4.0}
-        plane.next("start-row", Answer(200, {"verdict": "stale"}))
+        plane.next("start-row", *[Answer(200, {"verdict": "stale"})] * 1000)
         called_unstarted(plane, start_agent)
         plane.wait(lambda: len(plane.called("claim")) > 1)
         assert runtime.started == []
