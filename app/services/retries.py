@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from sqlmodel import Session
 
 from app.blobs.checked import as_file
-from app.blobs.store import GONE, BlobDamaged, BlobMissing, Stored
+from app.blobs.store import BlobDamaged, BlobMissing, Stored
 from app.db.tables import Batch, Blob, File
 from app.domain.batches import ENDED, BatchState
 from app.domain.errors import BadRequest, Conflict
@@ -200,7 +200,5 @@ def _pieces(yard: Yard, file: File, blob: Blob) -> Generator[bytes]:
     """Yield a file's bytes. Raises Conflict, which names it, before any that is not what was written."""
     try:
         yield from damage.pieces(yard, blobs.as_recorded(blob))
-    except BlobMissing as error:
-        raise damage.refusal(file, GONE) from error
-    except BlobDamaged as error:
+    except (BlobDamaged, BlobMissing) as error:
         raise damage.refusal(file, error.what) from error
