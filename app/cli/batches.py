@@ -138,8 +138,15 @@ def show_errors(
     """Show why rows of a batch failed: the reasons, most frequent first, and the first of the rows."""
     with server() as api:
         found = api.get(path_to("v1", "batches", batch_id, "errors"), code=code, limit=limit)
+        of_input = (
+            [] if as_json or found["data"] else list(batch_text.errors(api.get(path_to("v1", "batches", batch_id))))
+        )
     if as_json:
         print_json(found)
+        return
+    for line in of_input:  # its validation failed, and no row ran
+        print_fields({"error": line})
+    if of_input:
         return
     print_table(
         ("rows>", "code", "message"),
@@ -152,7 +159,7 @@ def show_errors(
         cells = ((row["custom_id"], row["code"], row["message"]) for row in rows)
         print_table(("custom_id", "code", "message"), cells, nothing="")
     if len(rows) < min(limit, sum(top["count"] for top in found["data"])):
-        say(f"more rows lie further back: `gpuyard batch results {batch_id}` has all of them")
+        say(f"{len(rows)} rows can be listed here; the others are in `gpuyard batch results {batch_id}`")
 
 
 @app.command()

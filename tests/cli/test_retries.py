@@ -93,6 +93,9 @@ def test_what_cannot_be_retried_is_one_line_that_says_why(yard: Commands) -> Non
     for two in (("--all", "--failed"), ("--expired", "--code", "500")):
         assert yard.run("batch", "retry", good, *two).code == 2
     assert yard.run("batch", "errors", good).err == "no row failed\n"
+    invalid = yard.run("submit", "-", "--watch", "--json", stdin=rows(1) + b"no json\n").document["id"]
+    assert re.match(r"error +line 2: ", yard.run("batch", "errors", invalid).out)
+    assert "line 2: " in yard.run("batch", "retry", invalid).err
 
 
 def test_results_say_which_retries_are_not_in_them_yet(api: FakePublicApi, told: Commands) -> None:
