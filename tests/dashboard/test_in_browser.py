@@ -258,7 +258,7 @@ def test_a_batch_whose_contents_are_gone_keeps_nobody_from_seeing_the_others(
     page = page.signed_in(yard.ready["api_key"])
     page.until_reads(f"{damaged} [data-errors]", "400")  # counted as the batch ended
     page.one(f"{damaged} [data-results]").click()
-    page.until_reads(f"{damaged} [data-text='says']", "the content of this file is gone")
+    page.until_reads(f"{damaged} [data-text='says']", "it is gone")
     page.until_reads(send(page, tmp_path, "next.jsonl", rows(2)), "2 rows: 2 answered")
     assert page.text("#connection") == ""
 
