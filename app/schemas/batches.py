@@ -113,7 +113,8 @@ class YardView(Wire):
     """What only gpuyard says of a batch.
 
     `waiting_reason` stands while no worker is on it, or those that are fetch its model first or have no runtime that
-    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it.
+    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it. `damaged` says which
+    of its files is not what was written, once that was found.
     """
 
     state: str
@@ -127,6 +128,7 @@ class YardView(Wire):
     rows_per_second: float | None
     eta_seconds: int | None
     waiting_reason: str | None
+    damaged: str | None = None
     top_errors: list[TopError]
     live: Live | None = None
 
