@@ -63,6 +63,8 @@ def note(batch: Batch) -> str:
     """Say the one thing worth knowing now: why it waits, how it goes, or why it failed."""
     if batch["status"] == "failed":
         return next(errors(batch), "")
+    if damaged := ours(batch).get("damaged"):
+        return f"damaged: {damaged}"
     if waits := ours(batch).get("waiting_reason"):
         return f"waits: {waits}"
     left = eta(batch)
@@ -133,6 +135,7 @@ def fields(batch: Batch) -> dict[str, object]:
         "batch": batch["id"],
         "status": batch["status"] if yard.get("state") in {None, batch["status"]} else _both(batch),
         "waits": yard.get("waiting_reason"),
+        "damaged": yard.get("damaged"),
         "rows": f"{rows(batch)} ({batch['request_counts']['failed']} failed)",
         "speed": rate(batch),
         "left": eta(batch),

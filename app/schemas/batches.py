@@ -143,8 +143,9 @@ class YardView(Wire):
     """What only gpuyard says of a batch.
 
     `waiting_reason` stands while no worker is on it, or those that are fetch its model first or have no runtime that
-    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it. `retry_of` is the
-    batch whose rows it runs again, `retried_by` are those that run its own.
+    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it. `damaged` says which
+    of its files is not what was written, once that was found. `retry_of` is the batch whose rows it runs again,
+    `retried_by` are those that run its own.
     """
 
     state: str
@@ -158,6 +159,7 @@ class YardView(Wire):
     rows_per_second: float | None
     eta_seconds: int | None
     waiting_reason: str | None
+    damaged: str | None = None
     top_errors: list[TopError]
     live: Live | None = None
     retry_of: str | None = None

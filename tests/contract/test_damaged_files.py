@@ -116,9 +116,12 @@ def test_results_that_are_gone_are_refused_and_recorded_once(served: Served, ask
     served.yard.blobs.delete(blob_of(served, output).key)
     method, path = asked.format(batch_id if "batches" in asked else output).split()
     with served.http() as client:
+        assert client.get(f"/v1/batches/{batch_id}").json()["gpuyard"]["damaged"] is None
         for _ in range(2):
             assert_damaged(client.request(method, path), output, "it is gone")
         assert scrape(client).get("gpuyard_damaged_contents_total", kind="result") == 1
+        for path in ("/v1/batches", f"/v1/batches/{batch_id}"):
+            assert f'"damaged":"the output file {output}: it is gone"' in client.get(path).text
     assert told(served, "batch.damaged") == [(batch_id, output, "it is gone")]
 
 

@@ -22,7 +22,7 @@ export function batchTexts(batch) {
     status: batch.status.replaceAll("_", " "),
     facts: joined(`pool ${ours.pool}`, batch.model, batch.endpoint, moment(batch.created_at)),
     progress: isOver(batch) ? ending(batch) : progress(batch),
-    waits: isOver(batch) ? "" : ours.waiting_reason,
+    waits: ours.damaged || (isOver(batch) ? "" : ours.waiting_reason),
     metadata: Object.entries(batch.metadata ?? {}).filter(([name]) => name !== "file_name").map(([name, value]) => `${name}: ${value}`).join(" · "),
     retries: joined(
       ours.retry_of && `runs rows of ${ours.retry_of} again`,
