@@ -31,7 +31,7 @@ from app.client.public import PublicApi, path_to
 PAGE = 100
 RETRY_SECONDS = 600.0
 """The server reads the old input and writes the new one before it answers."""
-app = typer.Typer(no_args_is_help=True, help="Batches: list, show, watch, cancel, results.")
+app = typer.Typer(no_args_is_help=True, help="Batches: list, show, watch, cancel, results, errors, retry.")
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch.")]
 
 

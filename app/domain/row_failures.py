@@ -72,8 +72,9 @@ def failed_row(line: bytes) -> FailedRow:
         if (error := found["error"]) is not None:
             reply = Reply(error=RowError(RowErrorCode(error["code"]), error["message"]))
         else:
-            response = found["response"]
-            reply = Reply(status=response["status_code"], body=json.dumps(response["body"]).encode())
+            status, body = found["response"]["status_code"], found["response"]["body"]
+            error = body.get("error") if isinstance(body, dict) else None  # all that is looked at: bodies may be large
+            reply = Reply(status=status, body=json.dumps({"error": error}).encode())
     except (ValueError, RecursionError):
         return FailedRow(None, UNREADABLE, "")
     return FailedRow(found["custom_id"], kind_of(reply), said(reply))
