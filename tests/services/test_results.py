@@ -9,9 +9,8 @@ from functools import partial
 import pytest
 from sqlmodel import select
 
-from app.blobs.store import BlobMissing
 from app.db.tables import File
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, NotFound
 from app.services import results
 from app.services.context import Yard
 from app.sweeps import retention
@@ -79,7 +78,7 @@ def test_a_content_that_is_gone_is_told_before_the_first_line(yard: Yard) -> Non
     with yard.store.read() as session:
         key = session.exec(select(File.blob_key).where(File.id == batch(yard, batch_id).output_file_id)).one()
     yard.blobs.delete(key)
-    with pytest.raises(BlobMissing):
+    with pytest.raises(Conflict, match="it is gone"):
         results.read(yard, USER, batch_id)
 
 
