@@ -19,17 +19,17 @@ from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import BatchState
 from app.domain.contents import ContentKind, damaged_file
 from app.domain.eligibility import Serving, undecided
+from app.domain.input_errors import InputError, InputErrorCode, InputErrors
 from app.domain.inputs import InputLimits, InputReport, Shard
 from app.domain.inputs import validate as validate_input
 from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
-from app.domain.rows import RowErrorCode
 from app.domain.workers import WorkerState
 from app.services import blobs, damage, missing, rings
 from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_locked
-from app.services.judging import Question, Refusals, capped, entry, judge, requirement
+from app.services.judging import Question, judge, requirement
 from app.services.moves import move, stopping
 
 
@@ -38,7 +38,6 @@ class Judged:
     """What reading a batch's input has found. Nothing of it is stored."""
 
     report: InputReport
-    refusals: Refusals
     sums: Sequence[str] = ()
     """Of the bytes of each shard (app.checksums)."""
     is_gone: bool = False
@@ -95,34 +94,36 @@ def read(yard: Yard, batch_id: str) -> Judged:
     limits = _input_limits(yard.limits)
     try:
         report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
-        refusals = _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks))
+        judge(Question(batch, report, pool, limits, open_chunks))
         ranges = [(shard.start, shard.end) for shard in report.shards]
-        sums = range_sums(open_chunks(), ranges) if not refusals.count else ()
+        sums = range_sums(open_chunks(), ranges) if report.ok else ()
     except BlobDamaged as error:
         return without_input(damaged_file(batch.input_file_id, ContentKind.INPUT, error.what))
-    return Judged(report, refusals, sums)
+    return Judged(report, sums)
 
 
 def without_input(message: str) -> Judged:
     """Judge a batch whose input is damaged or gone: it fails."""
-    nothing = InputReport("", 0, (), 0, (), ())
-    return Judged(nothing, capped([entry(RowErrorCode.INPUT_DAMAGED.value, message, None, None)], 1))
+    found = InputErrors()
+    found.add_of_file(InputError(InputErrorCode.INPUT_DAMAGED, message, None, None))
+    return Judged(InputReport("", 0, found, (), ()))
 
 
 def conclude(
     session: Session, yard: Yard, lease: Lease, job: Job, batch: Batch, judged: Judged, now: datetime
 ) -> BatchRing | None:
     """Store what was found and end the lease; it, its job and its batch are locked. Gives a ring that is noted."""
-    report, refusals = judged.report, judged.refusals
+    report = judged.report
     actor = f"worker:{lease.worker_id}"
     ring = None
     if stopping(batch):
         pass  # it ends without having been valid or invalid: no shards, no errors (PROTOCOL 5)
-    elif refusals.count:
-        batch.errors, batch.error_count = list(refusals.entries), refusals.count
+    elif not report.ok:
+        batch.errors = [error._asdict() | {"code": error.code.value} for error in report.errors]
+        batch.error_count = report.error_count
         if judged.is_gone:
             damage.record(session, batch, BlobMissing.what, now=now, actor=actor, file=batch.input_file_id)
-        move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
+        move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": report.error_count})
     else:
         _plan(session, batch, report)
         for shard, input_sum in zip(report.shards, judged.sums, strict=True):
@@ -153,13 +154,6 @@ def _input_limits(limits: Limits) -> InputLimits:
         max_models=limits.max_models,
         max_requirements=limits.max_requirements,
     )
-
-
-def _judge_lines(report: InputReport) -> Refusals | None:
-    if report.ok:
-        return None
-    errors = [entry(error.code.value, error.message, error.param, error.line) for error in report.errors]
-    return capped(errors, report.error_count)
 
 
 def _plan(session: Session, batch: Batch, report: InputReport) -> None:

@@ -1,8 +1,11 @@
 """Whole input files, one test for each field report on reading them (INPUTS 1 to 5), and the cut into shards."""
 
+import gzip
+import io
 import json
 import tracemalloc
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +18,13 @@ from app.domain.lines import read_lines
 CHAT = "/v1/chat/completions"
 EMBEDDINGS = "/v1/embeddings"
 MARK = b"\xef\xbb\xbf"
+
+
+def zipped(data: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("in.jsonl", data)
+    return made.getvalue()
 
 
 def row(custom_id: Any = "a", url: Any = CHAT, method: Any = "POST", **body: Any) -> bytes:
@@ -31,7 +41,6 @@ def check(data: bytes, endpoint: str = CHAT, **limits: int) -> InputReport:
 
 
 def found(report: InputReport) -> list[tuple[str, str | None, int | None]]:
-    assert not report.shards or report.ok
     return [(error.code.value, error.param, error.line) for error in report.errors]
 
 
@@ -82,7 +91,21 @@ def test_json_that_is_no_object_is_its_own_error(line: bytes) -> None:
 def test_a_body_that_is_no_object_is_an_error_about_the_body() -> None:
     line = json.dumps({"custom_id": "a", "method": "POST", "url": CHAT, "body": "str"}).encode()
     assert found(check(line)) == [("invalid_request", "body", 1)]
-    assert found(check(b'{"body":"str"}')) == [("missing_required_parameter", "custom_id", 1)]
+
+
+def test_a_row_that_lacks_several_fields_has_an_entry_for_each() -> None:
+    assert found(check(b'{"body":"str"}')) == [
+        ("missing_required_parameter", "custom_id", 1),
+        ("missing_required_parameter", "method", 1),
+        ("missing_required_parameter", "url", 1),
+        ("invalid_request", "body", 1),
+    ]
+    assert found(check(row("", "/x", "GET", model=""))) == [
+        ("invalid_request", "custom_id", 1),
+        ("invalid_request", "method", 1),
+        ("url_mismatch", "url", 1),
+        ("invalid_request", "body.model", 1),
+    ]
 
 
 def test_a_repeated_id_is_an_error_on_its_later_lines() -> None:
@@ -99,12 +122,21 @@ def test_a_duplicate_in_the_last_of_50_000_rows_is_found() -> None:
     assert report.error_count == 1
 
 
-def test_duplicates_in_great_number_are_counted_and_a_hundred_named() -> None:
+def test_duplicates_in_great_number_are_counted_and_the_first_are_named() -> None:
     lines = rows(3000)
     report = check(b"\n".join(lines + lines + lines))
     assert report.error_count == 6000
     assert len(report.errors) == 100
     assert all((error.line or 0) > 3000 for error in report.errors)
+    assert all("was already used in line" in error.message for error in report.errors[:-1])
+    assert report.errors[-1].message.startswith("And 5901 more like these, in lines ")
+
+
+def test_an_id_that_a_bad_line_used_is_used() -> None:
+    assert found(check(b"\n".join([row("a", url="/x"), row("a")]))) == [
+        ("url_mismatch", "url", 1),
+        ("duplicate_custom_id", "custom_id", 2),
+    ]
 
 
 def test_two_ids_with_one_hash_accuse_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +157,8 @@ def test_an_id_that_is_no_short_text_is_an_error(custom_id: Any) -> None:
 
 
 def test_an_absent_id_is_a_missing_parameter() -> None:
-    assert found(check(b'{"method":"POST"}')) == [("missing_required_parameter", "custom_id", 1)]
+    line = row().replace(b'"custom_id": "a", ', b"")
+    assert found(check(line)) == [("missing_required_parameter", "custom_id", 1)]
 
 
 @pytest.mark.parametrize("custom_id", ["日本", "a\r\nX: y", "\x00", "😀", "x" * 512, "日" * 512, "\ud83d\ude00"])
@@ -158,7 +191,7 @@ def test_the_exact_number_of_rows_passes_and_one_more_does_not() -> None:
 
 def test_too_many_rows_are_told_first_however_many_lines_are_bad() -> None:
     report = check(b"\n".join([b"{"] * 200), max_rows=150)
-    assert found(report)[:2] == [("too_many_tasks", None, 151), ("invalid_json_line", None, 1)]
+    assert found(report) == [("too_many_tasks", None, 151), ("invalid_json_line", None, 1)]
     assert report.error_count == 151
 
 
@@ -206,10 +239,29 @@ def test_all_bad_lines_are_reported() -> None:
     assert len(found(check(b"\n".join(lines)))) == 30
 
 
-def test_more_than_a_hundred_errors_are_counted() -> None:
-    report = check(b"\n".join([b"{"] * 130))
-    assert len(report.errors) == 100
-    assert report.error_count == 130
+def test_a_hundred_equal_errors_have_an_entry_each_and_more_share_one() -> None:
+    assert [error.line for error in check(b"\n".join([b"{"] * 100)).errors] == list(range(1, 101))
+    report = check(b"\n".join([b"{"] * 3000))
+    assert report.error_count == 3000
+    (error,) = report.errors
+    assert (error.code, error.line) == ("invalid_json_line", 1)
+    assert error.message.endswith(" (3000 times: lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and others)")
+
+
+def test_however_many_lines_have_one_fault_every_other_fault_is_named() -> None:
+    """Numbers of that kind: each message another one."""
+    many = [row(f"r{number}", url=f"/v{number}") for number in range(2000)]
+    report = check(b"\n".join([*many, b"{", row("x", method="GET"), row("y", method="PUT"), row("z", method="GET")]))
+    assert report.error_count == 2004
+    assert len(report.errors) <= 100
+    assert [(error.param, error.line) for error in report.errors if error.param != "url"] == [
+        (None, 2001),
+        ("method", 2002),
+        ("method", 2003),
+    ]
+    assert report.errors[-2].message == '\'method\' must be "POST", not "GET". (2 times: lines 2002, 2004)'
+    urls = [error for error in report.errors if error.param == "url"]
+    assert urls[-1].message.startswith(f"And {2000 - len(urls) + 1} more like these, in lines {len(urls)}, ")
 
 
 def test_every_bad_line_is_one_entry_in_order_of_lines() -> None:
@@ -239,7 +291,6 @@ def test_an_integer_of_5_000_digits_passes() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        row().decode().encode("utf-16"),
         row(x="!").replace(b"!", b"\xff"),
         row(x="!").replace(b"!", b"\xed\xa0\xbd"),
         b"\x00",
@@ -248,6 +299,29 @@ def test_an_integer_of_5_000_digits_passes() -> None:
 )
 def test_bytes_that_are_no_utf_8_json_are_an_invalid_line(line: bytes) -> None:
     assert {code for code, _, _ in found(check(line))} == {"invalid_json_line"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_a_file_in_another_encoding_is_named_as_that_once(encoding: str) -> None:
+    report = check(b"\n".join(rows(300)).decode().encode(encoding))
+    assert found(report) == [("invalid_json_line", None, None)]
+    assert report.error_count == 1
+    name = encoding[:6].upper()
+    assert report.errors[0].message == (
+        f"The file is {name} text. A batch's input is JSON Lines in UTF-8: convert it and upload it again."
+    )
+
+
+def test_a_file_in_another_encoding_is_known_by_however_small_chunks() -> None:
+    data = row().decode().encode("utf-16")
+    report = validate(lambda: [data[at : at + 1] for at in range(len(data))], endpoint=CHAT)
+    assert found(report) == [("invalid_json_line", None, None)]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zipped])
+def test_a_compressed_file_is_named_as_that(pack: Callable[[bytes], bytes]) -> None:
+    (error,) = check(pack(row())).errors
+    assert "The file is compressed" in error.message
 
 
 def test_a_model_is_required_and_is_a_printable_name() -> None:
