@@ -13,6 +13,7 @@ from app.domain.parameter_table import (
     EMBEDDINGS,
     MANY,
     PASSES_UNKNOWN,
+    PLACING,
     TABLE,
     Parameter,
     Way,
@@ -98,13 +99,42 @@ def essential(endpoint: str, names: Collection[str]) -> frozenset[str]:
     return frozenset(name for name in names if name in known and known[name].essential)
 
 
+def crossing(endpoint: str, names: Collection[str]) -> frozenset[str]:
+    """Give those of `names` that reach across requests."""
+    known = TABLE.get(endpoint, {})
+    return frozenset(name for name in names if name in known and known[name].crosses)
+
+
 def _asked(endpoint: str, body: Mapping[str, Any], everywhere: frozenset[str]) -> frozenset[str]:
     known = TABLE.get(endpoint, {})
-    return frozenset(
-        _named(name, known)
+    asked = {
+        name: value
         for name, value in body.items()
         if name not in everywhere and value is not None and not (name in known and is_plain(value, known[name].plain))
-    )
+    }
+    forms = [form for name, forms_of in _VALUE_FORMS.items() if name in asked for form in forms_of(asked[name])]
+    return frozenset(_named(name, known) for name in asked).union(form for form in forms if form in known)
+
+
+def _placing(options: object) -> list[str]:
+    """Find the options of Ollama's that load a model anew for all rows."""
+    return [f"options.{name}" for name in PLACING if name in options] if isinstance(options, dict) else []
+
+
+def _schema(asked: object) -> list[str]:
+    is_one = isinstance(asked, dict) and asked.get("type") == "json_schema"
+    return ["response_format.json_schema"] if is_one else []
+
+
+def _native_schema(asked: object) -> list[str]:
+    return ["format.json_schema"] if isinstance(asked, dict) else []
+
+
+_VALUE_FORMS: Mapping[str, Callable[[object], list[str]]] = {
+    "options": _placing,
+    "response_format": _schema,
+    "format": _native_schema,
+}
 
 
 def _named(name: str, known: Mapping[str, Parameter]) -> str:

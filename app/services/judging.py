@@ -5,7 +5,7 @@ ask for it. Somebody could: it waits for them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.db.tables import Batch
 from app.domain.eligibility import Requirement, Serving, can_serve, missing_models, missing_parameters
@@ -13,7 +13,7 @@ from app.domain.input_errors import InputError, InputErrorCode, InputErrors
 from app.domain.input_lines import CheckedLine, check_line
 from app.domain.inputs import InputLimits, InputReport, Shard
 from app.domain.lines import Line, read_lines
-from app.domain.parameters import bounded, essential
+from app.domain.parameters import NONE, bounded, crossing, essential
 
 SHOWN = 20
 """Names in one message."""
@@ -25,7 +25,7 @@ MAX_NAMES = 50_000
 class Question:
     """A batch that was read, and what each worker of its pool serves or served.
 
-    `open_chunks` gives its input from the start.
+    `open_chunks` gives its input from the start. `forbidden` are parameters that this service refuses.
     """
 
     batch: Batch
@@ -33,11 +33,21 @@ class Question:
     pool: Sequence[Collection[Serving]]
     limits: InputLimits
     open_chunks: Callable[[], Iterable[bytes]]
+    forbidden: frozenset[str] = NONE
 
     @property
     def found(self) -> InputErrors:
         """What is wrong with the input so far."""
         return self.report.found
+
+
+def set_apart(report: InputReport) -> tuple[InputReport, frozenset[str]]:
+    """Take what reaches across requests out of the needs of shards; gives its names, too."""
+    asked = {name for shard in report.shards for _, names in shard.parameters for name in names}
+    found = crossing(report.endpoint, asked)
+    if not found:
+        return report, found
+    return replace(report, shards=tuple(_without(shard, found) for shard in report.shards)), found
 
 
 def requirement(batch: Batch, shard: Shard) -> Requirement:
@@ -54,13 +64,14 @@ def judge(question: Question) -> None:
     if many := _too_many(question):
         question.found.add_of_file(many)
         return
-    if not question.pool:
-        return
-    need = _whole(question)
-    missing, lacking = missing_models(question.pool, need), missing_parameters(question.pool, need)
-    if missing or lacking:
+    missing: Collection[str] = ()
+    lacking: Mapping[str, frozenset[str]] = {}
+    if question.pool:
+        need = _whole(question)
+        missing, lacking = missing_models(question.pool, need), missing_parameters(question.pool, need)
+    if missing or lacking or question.forbidden:
         _name_lines(question, frozenset(missing), lacking)
-    elif question.report.ok:
+    elif question.pool and question.report.ok:
         _name_shards_apart(question)
 
 
@@ -83,6 +94,11 @@ def _too_many(question: Question) -> InputError | None:
         do = "Sort the file by model, or send several batches."
         return InputError(InputErrorCode.TOO_MANY_REQUIREMENTS, f"{what} {do}", "body.model", None)
     return None
+
+
+def _without(shard: Shard, found: frozenset[str]) -> Shard:
+    kept = ((model, tuple(name for name in names if name not in found)) for model, names in shard.parameters)
+    return replace(shard, parameters=tuple((model, names) for model, names in kept if names))
 
 
 def _needed(batch: Batch, names: Collection[str]) -> tuple[str, ...]:
@@ -118,10 +134,19 @@ def _name_lines(question: Question, missing: frozenset[str], lacking: Mapping[st
             message = f"No worker of pool '{batch.pool}' serves the model {checked.model!a} on {batch.endpoint}. {has}"
             error = InputError(InputErrorCode.MODEL_NOT_FOUND, message, "body.model", line.number)
             question.found.add(error)
-        refused = lacking.get(checked.model, frozenset())
+        refused = lacking.get(checked.model, NONE) | question.forbidden
         for name in sorted(bounded(batch.endpoint, checked.parameters) & refused) if refused else ():
-            message = _lacking(batch, checked.model, name)
+            whole, _, form = name.partition(".")
+            if form and whole in refused:
+                continue  # the parameter itself is named
+            message = _forbidden(name) if name in question.forbidden else _lacking(batch, checked.model, name)
             question.found.add(InputError(InputErrorCode.UNSUPPORTED_PARAMETER, message, name, line.number))
+
+
+def _forbidden(name: str) -> str:
+    return (
+        f"'{name}' reaches across requests, which this server refuses (cross_request_parameters = fail). Leave it out."
+    )
 
 
 def _lacking(batch: Batch, model: str, name: str) -> str:

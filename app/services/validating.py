@@ -24,12 +24,13 @@ from app.domain.inputs import InputLimits, InputReport, Shard
 from app.domain.inputs import validate as validate_input
 from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
+from app.domain.parameters import NONE
 from app.domain.workers import WorkerState
 from app.services import blobs, damage, missing, rings
 from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_locked
-from app.services.judging import Question, judge, requirement
+from app.services.judging import Question, judge, requirement, set_apart
 from app.services.moves import move, stopping
 
 
@@ -40,6 +41,8 @@ class Judged:
     report: InputReport
     sums: Sequence[str] = ()
     """Of the bytes of each shard (app.checksums)."""
+    left_out: frozenset[str] = NONE
+    """What is left out of each row, because it reaches across requests."""
     is_gone: bool = False
     """The input is gone, which nobody has recorded yet; a damaged one is recorded as it is read."""
 
@@ -94,12 +97,14 @@ def read(yard: Yard, batch_id: str) -> Judged:
     limits = _input_limits(yard.limits)
     try:
         report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
-        judge(Question(batch, report, pool, limits, open_chunks))
+        report, crossing = set_apart(report) if yard.cross_request != "pass" else (report, NONE)
+        forbidden = crossing if yard.cross_request == "fail" else NONE
+        judge(Question(batch, report, pool, limits, open_chunks, forbidden))
         ranges = [(shard.start, shard.end) for shard in report.shards]
         sums = range_sums(open_chunks(), ranges) if report.ok else ()
     except BlobDamaged as error:
         return without_input(damaged_file(batch.input_file_id, ContentKind.INPUT, error.what))
-    return Judged(report, sums)
+    return Judged(report, sums, crossing)
 
 
 def without_input(message: str) -> Judged:
@@ -125,6 +130,7 @@ def conclude(
             damage.record(session, batch, BlobMissing.what, now=now, actor=actor, file=batch.input_file_id)
         move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": report.error_count})
     else:
+        batch.left_out = sorted(judged.left_out)
         _plan(session, batch, report)
         for shard, input_sum in zip(report.shards, judged.sums, strict=True):
             session.add(_job(batch, shard, input_sum, now=now))

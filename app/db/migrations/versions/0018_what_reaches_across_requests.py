@@ -1,0 +1,14 @@
+"""what is left out of a batch's rows because it reaches across requests; who was asked for models, and has looked."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0018"
+down_revision = "0017"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Go to this revision."""
+    op.add_column("batch", sa.Column("left_out", sa.JSON(), server_default="[]", nullable=False))
