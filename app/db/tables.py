@@ -214,6 +214,8 @@ class Batch(SQLModel, table=True):
     error_count: int = 0
     waiting_reason: str | None = None
     """Why its control work is put off; each move of the batch clears it."""
+    models_asked_at: datetime | None = _at()
+    """When its pool's workers were asked to list their models again, because none of them had one of its own."""
     rung_at: datetime | None = _at()
     ring_no: int = 0
 
@@ -359,6 +361,10 @@ class Worker(SQLModel, table=True):
     reset_requested_at: datetime | None = _at()
     command_at: datetime | None = _at()
     """The later of both: waiting polls are woken by it."""
+    look_requested_at: datetime | None = _at()
+    """When it was asked to list its runtimes' models again."""
+    looked_at: datetime | None = _at()
+    """The last such request that it has done; null: it is of a version that knows none."""
     created_at: datetime = _at(nullable=False)
     hello_at: datetime = _at(nullable=False)
     """When this boot was taken in."""

@@ -66,6 +66,9 @@ class Bells(Protocol):
     def stop(self, batch_id: str) -> None:
         """Tell the workers that hold leases of a batch to ask what became of them."""
 
+    def call(self, pool: str) -> None:
+        """Tell the workers of a pool to send a heartbeat now, whose answer has something for them."""
+
 
 class Silence:
     """Bells for a process without a broker: the sweeps ring later."""
@@ -83,6 +86,9 @@ class Silence:
 
     def stop(self, batch_id: str) -> None:
         """Ring nothing."""
+
+    def call(self, pool: str) -> None:
+        """Call nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Question:
     """A batch that was read, and what each worker of its pool serves or served.
 
     `open_chunks` gives its input from the start. `forbidden` are parameters that this service refuses.
+    `is_settled`: nobody of the pool is to be asked again for the models that it serves.
     """
 
     batch: Batch
@@ -34,6 +35,7 @@ class Question:
     limits: InputLimits
     open_chunks: Callable[[], Iterable[bytes]]
     forbidden: frozenset[str] = NONE
+    is_settled: bool = True
 
     @property
     def found(self) -> InputErrors:
@@ -56,23 +58,27 @@ def requirement(batch: Batch, shard: Shard) -> Requirement:
     return Requirement(batch.endpoint, shard.models, tuple((model, names) for model, names in named if names))
 
 
-def judge(question: Question) -> None:
+def judge(question: Question) -> Collection[str]:
     """Add to the errors of an input what nobody of the pool could ever run.
 
+    Gives the models that nobody serves as far as is known, where that is not settled: nothing is added for them.
     With no worker registered yet, or one whose runtime never answered, nobody can say: the batch waits, and says so.
     """
     if many := _too_many(question):
         question.found.add_of_file(many)
-        return
+        return ()
     missing: Collection[str] = ()
     lacking: Mapping[str, frozenset[str]] = {}
     if question.pool:
         need = _whole(question)
         missing, lacking = missing_models(question.pool, need), missing_parameters(question.pool, need)
+    if missing and not question.is_settled:
+        return missing
     if missing or lacking or question.forbidden:
         _name_lines(question, frozenset(missing), lacking)
     elif question.pool and question.report.ok:
         _name_shards_apart(question)
+    return ()
 
 
 def _too_many(question: Question) -> InputError | None:

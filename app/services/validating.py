@@ -5,7 +5,7 @@ Models and parameters are decided here, for the whole batch (app.services.judgin
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
@@ -26,12 +26,15 @@ from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
 from app.domain.parameters import NONE
 from app.domain.workers import WorkerState
-from app.services import blobs, damage, missing, rings
+from app.services import blobs, damage, missing, models, rings
 from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_locked
-from app.services.judging import Question, judge, requirement, set_apart
+from app.services.judging import SHOWN, Question, judge, requirement, set_apart
 from app.services.moves import move, stopping
+
+ASK_SECONDS = 5.0
+"""A batch that waits for workers looks so often whether it waits for any; their answers let it go on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,9 @@ class Judged:
     """Of the bytes of each shard (app.checksums)."""
     left_out: frozenset[str] = NONE
     """What is left out of each row, because it reaches across requests."""
+    missing: Collection[str] = ()
+    """Models that nobody serves, as far as is known: workers are asked again, since `asked_at`."""
+    asked_at: datetime | None = None
     is_gone: bool = False
     """The input is gone, which nobody has recorded yet; a damaged one is recorded as it is read."""
 
@@ -83,13 +89,18 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
 
 
 def read(yard: Yard, batch_id: str) -> Judged:
-    """Read and judge a batch's input; one that is damaged is refused. Raises BlobError when it cannot be read now."""
+    """Read and judge a batch's input; one that is damaged is refused. Raises BlobError when it cannot be read now.
+
+    Where nobody serves one of its models, the workers that are there are asked for theirs, once, before that is said.
+    """
     with yard.store.read() as session:
         batch = batches_sql.by_id(session, batch_id)
         if batch is None:
             raise LookupError(f"there is no batch {batch_id}")
         content = blobs.recorded(session, input_blob(session, batch_id))
-        pool = _pool(workers_sql.ever_of_pool(session, batch.pool))
+        workers = workers_sql.ever_of_pool(session, batch.pool)
+        is_settled = models.are_settled(yard, workers, batch.models_asked_at, yard.store.now(session))
+    pool = _pool(workers)
 
     def open_chunks() -> Iterator[bytes]:
         return damage.pieces(yard, content)
@@ -99,7 +110,8 @@ def read(yard: Yard, batch_id: str) -> Judged:
         report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
         report, crossing = set_apart(report) if yard.cross_request != "pass" else (report, NONE)
         forbidden = crossing if yard.cross_request == "fail" else NONE
-        judge(Question(batch, report, pool, limits, open_chunks, forbidden))
+        if missing := judge(Question(batch, report, pool, limits, open_chunks, forbidden, is_settled)):
+            return Judged(report, missing=missing, asked_at=batch.models_asked_at or models.ask_again(yard, batch.pool))
         ranges = [(shard.start, shard.end) for shard in report.shards]
         sums = range_sums(open_chunks(), ranges) if report.ok else ()
     except BlobDamaged as error:
@@ -121,8 +133,14 @@ def conclude(
     report = judged.report
     actor = f"worker:{lease.worker_id}"
     ring = None
+    waits = False
     if stopping(batch):
         pass  # it ends without having been valid or invalid: no shards, no errors (PROTOCOL 5)
+    elif judged.missing:
+        waits = True
+        names = ", ".join(ascii(model) for model in sorted(judged.missing)[:SHOWN])
+        batch.models_asked_at = judged.asked_at
+        batch.waiting_reason = f"no worker of pool {batch.pool} serves {names}: they are asked for their models again"
     elif not report.ok:
         batch.errors = [error._asdict() | {"code": error.code.value} for error in report.errors]
         batch.error_count = report.error_count
@@ -137,9 +155,11 @@ def conclude(
         data = {"rows": batch.total, "shards": batch.shards}
         move(session, batch, BatchState.VALIDATED, now=now, actor=actor, data=data)
         ring = rings.note_batch(session, yard, batch, shards=batch.shards, now=now) if yard.bells.heard else None
-    done = Ending(lease, LeaseEnd.DONE)
+    ending = Ending(lease, LeaseEnd.RELEASED if waits else LeaseEnd.DONE)
     held = {lease.job_id: job}
-    end_locked(session, [done], held, batch, now=now, limits=yard.limits, max_losses=None, actor=actor)
+    end_locked(session, [ending], held, batch, now=now, limits=yard.limits, max_losses=None, actor=actor)
+    if waits:
+        job.not_before_at = now + timedelta(seconds=ASK_SECONDS)
     return ring
 
 

@@ -12,3 +12,6 @@ depends_on = None
 def upgrade() -> None:
     """Go to this revision."""
     op.add_column("batch", sa.Column("left_out", sa.JSON(), server_default="[]", nullable=False))
+    op.add_column("batch", sa.Column("models_asked_at", sa.BigInteger(), nullable=True))
+    op.add_column("worker", sa.Column("look_requested_at", sa.BigInteger(), nullable=True))
+    op.add_column("worker", sa.Column("looked_at", sa.BigInteger(), nullable=True))
