@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import Protocol
 
 from app.domain.duplicates import IdTally, confirmed
 from app.domain.input_errors import MAX_STORED_ERRORS, InputError, InputErrorCode, InputErrors
@@ -56,6 +57,21 @@ class Shard:
     models: tuple[str, ...]
     rejected: tuple[RejectedRow, ...]
     parameters: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    input_sum: str | None = None
+    """The checksum of its bytes, where one was asked for."""
+
+
+class ShardSums(Protocol):
+    """Sums the bytes of shards as a file is read (app.checksums.GrowingSums)."""
+
+    def reading(self, chunks: Iterable[bytes], end: Callable[[], int | None]) -> Iterator[bytes]:
+        """Pass the file's chunks on. `end` gives where the last row so far of an open shard ends."""
+
+    def begin(self, start: int) -> None:
+        """Begin a shard."""
+
+    def end(self, end: int) -> str:
+        """End the shard, and give its checksum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +101,11 @@ class InputReport:
 
 
 def validate(
-    open_chunks: Callable[[], Iterable[bytes]], *, endpoint: str, limits: InputLimits | None = None
+    open_chunks: Callable[[], Iterable[bytes]],
+    *,
+    endpoint: str,
+    limits: InputLimits | None = None,
+    sums: ShardSums | None = None,
 ) -> InputReport:
     """Check a whole file and plan its shards.
 
@@ -99,7 +119,9 @@ def validate(
         found = InputErrors()
         found.add_of_file(InputError(InputErrorCode.INVALID_JSON_LINE, message, None, None))
         return InputReport(endpoint, 0, found, (), ())
-    fold = _Fold(endpoint, limits)
+    fold = _Fold(endpoint, limits, sums)
+    if sums is not None:
+        chunks = sums.reading(chunks, fold.end_of_shard)
     for line in read_lines(chunks, max_line_bytes=limits.max_line_bytes):
         fold.take(line)
     fold.close()
@@ -133,9 +155,10 @@ class _Cut:
 class _Fold:
     """What one pass over the lines has gathered so far."""
 
-    def __init__(self, endpoint: str, limits: InputLimits) -> None:
+    def __init__(self, endpoint: str, limits: InputLimits, sums: ShardSums | None = None) -> None:
         self.endpoint = endpoint
         self.limits = limits
+        self._sums = sums
         self.rows = 0
         self.inputs = 0
         self.errors = InputErrors()
@@ -170,6 +193,8 @@ class _Fold:
             cut = None
         if cut is None:
             cut = self._cut = _Cut(row, line.start, line.end)
+            if self._sums is not None:
+                self._sums.begin(line.start)
         cut.rows += 1
         cut.end = line.end
         if checked.rejected:
@@ -185,8 +210,15 @@ class _Fold:
         if cut:
             models, rejected = tuple(sorted(cut.models)), tuple(cut.rejected)
             asked = bounded_by_model(self.endpoint, cut.parameters)
+            total = self._sums.end(cut.end) if self._sums is not None else None
             number = len(self.shards)
-            self.shards.append(Shard(number, cut.first_row, cut.rows, cut.start, cut.end, models, rejected, asked))
+            self.shards.append(
+                Shard(number, cut.first_row, cut.rows, cut.start, cut.end, models, rejected, asked, total)
+            )
+
+    def end_of_shard(self) -> int | None:
+        """Where the last row of the shard ends that is being filled."""
+        return self._cut.end if self._cut is not None else None
 
     def close(self) -> None:
         """End the last shard, and find what is wrong with the file as a whole."""

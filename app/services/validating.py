@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from sqlmodel import Session
 
 from app.blobs.store import BlobDamaged, BlobMissing
-from app.checksums import range_sums
+from app.checksums import GrowingSums
 from app.db import batches as batches_sql
 from app.db import locks
 from app.db import workers as workers_sql
@@ -42,8 +42,6 @@ class Judged:
     """What reading a batch's input has found. Nothing of it is stored."""
 
     report: InputReport
-    sums: Sequence[str] = ()
-    """Of the bytes of each shard (app.checksums)."""
     left_out: frozenset[str] = NONE
     """What is left out of each row, because it reaches across requests."""
     missing: Collection[str] = ()
@@ -107,16 +105,15 @@ def read(yard: Yard, batch_id: str) -> Judged:
 
     limits = _input_limits(yard.limits)
     try:
-        report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
+        sums = GrowingSums(limits.max_line_bytes)
+        report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits, sums=sums)
         report, crossing = set_apart(report) if yard.cross_request != "pass" else (report, NONE)
         forbidden = crossing if yard.cross_request == "fail" else NONE
         if missing := judge(Question(batch, report, pool, limits, open_chunks, forbidden, is_settled)):
             return Judged(report, missing=missing, asked_at=batch.models_asked_at or models.ask_again(yard, batch.pool))
-        ranges = [(shard.start, shard.end) for shard in report.shards]
-        sums = range_sums(open_chunks(), ranges) if report.ok else ()
     except BlobDamaged as error:
         return without_input(damaged_file(batch.input_file_id, ContentKind.INPUT, error.what))
-    return Judged(report, sums, crossing)
+    return Judged(report, crossing)
 
 
 def without_input(message: str) -> Judged:
@@ -150,8 +147,8 @@ def conclude(
     else:
         batch.left_out = sorted(judged.left_out)
         _plan(session, batch, report)
-        for shard, input_sum in zip(report.shards, judged.sums, strict=True):
-            session.add(_job(batch, shard, input_sum, now=now))
+        for shard in report.shards:
+            session.add(_job(batch, shard, now=now))
         data = {"rows": batch.total, "shards": batch.shards}
         move(session, batch, BatchState.VALIDATED, now=now, actor=actor, data=data)
         ring = rings.note_batch(session, yard, batch, shards=batch.shards, now=now) if yard.bells.heard else None
@@ -198,7 +195,7 @@ def _plan(session: Session, batch: Batch, report: InputReport) -> None:
     session.add(batch)
 
 
-def _job(batch: Batch, shard: Shard, input_sum: str, now: datetime) -> Job:
+def _job(batch: Batch, shard: Shard, now: datetime) -> Job:
     return Job(
         kind=JobKind.SHARD,
         batch_id=batch.id,
@@ -208,7 +205,7 @@ def _job(batch: Batch, shard: Shard, input_sum: str, now: datetime) -> Job:
         rows=shard.rows,
         start=shard.start,
         end=shard.end,
-        input_sum=input_sum,
+        input_sum=shard.input_sum,
         rejected=[[rejected.row, rejected.code.value, rejected.message] for rejected in shard.rejected],
         created_at=now,
     )
