@@ -1,7 +1,7 @@
 """The models that live workers serve, in pools the caller may use; and asking these workers for them again."""
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
@@ -84,12 +84,13 @@ def ask_again(yard: Yard, pool: str) -> datetime:
     return now
 
 
-def are_settled(yard: Yard, workers: Sequence[Worker], asked_at: datetime | None, now: datetime) -> bool:
+def are_settled(session: Session, yard: Yard, workers: Sequence[Worker], asked_at: datetime | None) -> bool:
     """Whether what the workers of a pool serve is as fresh as it gets: all have answered, or had the time to."""
     if asked_at is None:
         return not any(map(_can_look, workers))
-    seconds = ANSWER_RENEWALS * yard.timing.renew_seconds
-    return (now - asked_at).total_seconds() >= seconds or not _unanswered(workers, asked_at)
+    waited = yard.store.now(session) - asked_at
+    is_over = waited >= timedelta(seconds=ANSWER_RENEWALS * yard.timing.renew_seconds)
+    return is_over or not _unanswered(workers, asked_at)
 
 
 def answered(yard: Yard, pools: Collection[str]) -> None:

@@ -97,7 +97,7 @@ def read(yard: Yard, batch_id: str) -> Judged:
             raise LookupError(f"there is no batch {batch_id}")
         content = blobs.recorded(session, input_blob(session, batch_id))
         workers = workers_sql.ever_of_pool(session, batch.pool)
-        is_settled = models.are_settled(yard, workers, batch.models_asked_at, yard.store.now(session))
+        is_settled = models.are_settled(session, yard, workers, batch.models_asked_at)
     pool = _pool(workers)
 
     def open_chunks() -> Iterator[bytes]:
