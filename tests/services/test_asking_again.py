@@ -1,13 +1,14 @@
 """A model that nobody serves as far as is known: workers list theirs again before its batch is refused (R-23)."""
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 import pytest
 
 from app.domain.jobs import ControlVerb
 from app.domain.workers import Phase
 from app.schemas.batches import BatchObject
-from app.services import batches
+from app.services import batches, control
 from app.services.context import Yard
 from app.services.stops import cancel
 from app.services.validating import ASK_SECONDS
@@ -114,6 +115,24 @@ def test_a_second_batch_is_asked_for_anew(yard: Yard) -> None:
     assert batch(yard, second).state == "validating"
     looks(one, "m", "new")
     assert now(yard, second).status == "in_progress"
+
+
+def test_a_small_input_waits_like_any_other(yard: Yard) -> None:
+    one, worker = knowing(yard), Controller(yard).hello()
+    batch_id = yards.created(yard, rows=4, models=["new"])
+    assert validated_at_once(yard, worker)
+    assert batch(yard, batch_id).state == "validating"
+    assert control.due(yard) is None
+    looks(one, "m", "new")
+    assert validated_at_once(yard, worker)
+    assert batch(yard, batch_id).state == "validated"
+    assert_sound(yard)
+
+
+def validated_at_once(yard: Yard, worker: Controller) -> bool:
+    work = control.due(yard)
+    assert work is not None
+    return control.validate_at_once(yard, worker.id, work, uuid4().hex)
 
 
 def test_a_model_that_is_there_asks_nobody(yard: Yard) -> None:
