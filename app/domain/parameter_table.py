@@ -125,6 +125,8 @@ _OPENAIS_OWN = _meaningless(
 
 # Of vLLM, SGLang and llama.cpp: the order of the queue, ids by which other requests are found, state that the server
 # keeps by a name, which of its engines or slots a request takes, and which host its cache is fetched from.
+TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
+"""vLLM takes them by themselves, and in its `vllm_xargs`."""
 _ENGINES_CROSSING = (
     _of("priority", UNSUPPORTED, plain=(0,), crosses=True),
     *(
@@ -132,7 +134,9 @@ _ENGINES_CROSSING = (
         for name in (
             *("request_id", "rid", "session_id", "session_params"),
             *("data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank", "id_slot"),
-            *("kv_transfer_params", "ec_transfer_params", "bootstrap_host", "bootstrap_port", "bootstrap_room"),
+            *TRANSFERS,
+            *(f"vllm_xargs.{name}" for name in TRANSFERS),
+            *("bootstrap_host", "bootstrap_port", "bootstrap_room"),
         )
     ),
 )

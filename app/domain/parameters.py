@@ -15,6 +15,7 @@ from app.domain.parameter_table import (
     PASSES_UNKNOWN,
     PLACING,
     TABLE,
+    TRANSFERS,
     Parameter,
     Way,
 )
@@ -93,6 +94,17 @@ def keys_of(endpoint: str, body: Iterable[str], names: Collection[str]) -> froze
     return frozenset(key for key in body if _named(key, known) in names)
 
 
+def parts_of(endpoint: str, names: Collection[str]) -> dict[str, set[str]]:
+    """Give by key the members of its value that are meant by `names` of the table."""
+    known = TABLE.get(endpoint, {})
+    found: dict[str, set[str]] = {}
+    for name in names:
+        key, _, part = name.partition(".")
+        if part and name in known:
+            found.setdefault(key, set()).add(part)
+    return found
+
+
 def essential(endpoint: str, names: Collection[str]) -> frozenset[str]:
     """Give those of `names` without which a row makes no sense: they are never left out."""
     known = TABLE.get(endpoint, {})
@@ -116,9 +128,13 @@ def _asked(endpoint: str, body: Mapping[str, Any], everywhere: frozenset[str]) -
     return frozenset(_named(name, known) for name in asked).union(form for form in forms if form in known)
 
 
-def _placing(options: object) -> list[str]:
-    """Find the options of Ollama's that load a model anew for all rows."""
-    return [f"options.{name}" for name in PLACING if name in options] if isinstance(options, dict) else []
+def _parts_of(name: str, parts: Collection[str]) -> Callable[[object], list[str]]:
+    """Make a look for those parts of a parameter that the table names."""
+
+    def find(value: object) -> list[str]:
+        return [f"{name}.{part}" for part in parts if part in value] if isinstance(value, dict) else []
+
+    return find
 
 
 def _schema(asked: object) -> list[str]:
@@ -131,7 +147,8 @@ def _native_schema(asked: object) -> list[str]:
 
 
 _VALUE_FORMS: Mapping[str, Callable[[object], list[str]]] = {
-    "options": _placing,
+    "options": _parts_of("options", PLACING),
+    "vllm_xargs": _parts_of("vllm_xargs", TRANSFERS),
     "response_format": _schema,
     "format": _native_schema,
 }

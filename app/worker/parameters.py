@@ -7,12 +7,11 @@ import structlog
 
 from app.domain.input_lines import parse_json
 from app.domain.members import members, without
-from app.domain.parameters import NONE, essential, keys_of, needed, refused
+from app.domain.parameters import NONE, essential, keys_of, needed, parts_of, refused
 from app.domain.rows import Row
 from app.schemas.workers import MAX_PARAMETER_NAME, MAX_PARAMETERS
 from executors.base import BaseExecutor
 
-_OPTION = "options."
 log = structlog.get_logger("gpuyard.worker")
 
 Unsupported = Mapping[str, frozenset[str]]
@@ -48,10 +47,9 @@ def without_parameters(row: Row, names: Collection[str]) -> tuple[Row, tuple[str
         return row, ()
     present = [member.key for member in members(row.body.decode())]
     keys = keys_of(row.endpoint, present, names)
-    options = {name for name in names if name.startswith(_OPTION)} if "options" in present else set[str]()
-    inner = {"options": [name.removeprefix(_OPTION) for name in options]} if options and "options" not in keys else {}
+    inner = {key: parts for key, parts in parts_of(row.endpoint, names).items() if key in present and key not in keys}
     kept = replace(row, body=without(row.body, keys, inner), parameters=row.parameters - frozenset(names))
-    return kept, tuple(sorted(keys | options if inner else keys))
+    return kept, tuple(sorted([*keys, *(f"{key}.{part}" for key, parts in inner.items() for part in parts)]))
 
 
 def unsupported_by(executor: BaseExecutor, endpoints: Collection[str], before: Unsupported) -> Unsupported:

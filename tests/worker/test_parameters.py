@@ -81,6 +81,18 @@ def test_what_reaches_across_requests_is_left_out_before_a_row_is_queued() -> No
     assert asking(plain, may_drop=False, left_out=left_out) is plain
 
 
+def test_no_other_way_into_the_engine_is_left_open() -> None:
+    """VLLM reads them there, too."""
+    body = b'{"model":"m","vllm_xargs":{"kv_transfer_params":"x","mine":1}}'
+    row = Row(0, "row-0", CHAT, "m", body)
+    assert asking(row, may_drop=False).parameters == {"vllm_xargs", "vllm_xargs.kv_transfer_params"}
+    asked = asking(row, may_drop=False, left_out=frozenset({"vllm_xargs.kv_transfer_params"}))
+    assert (asked.body, asked.dropped) == (
+        b'{"model":"m","vllm_xargs":{"mine":1}}',
+        ("vllm_xargs.kv_transfer_params",),
+    )
+
+
 def test_only_the_named_part_of_it_is_left_out() -> None:
     asked = asking(Row(0, "row-0", CHAT, "m", CROSSING), may_drop=False, left_out=frozenset({"priority"}))
     assert asked.body == CROSSING.replace(b'"priority":-9,', b"")
