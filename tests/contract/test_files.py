@@ -47,6 +47,14 @@ def test_t1_a_file_keeps_its_name(served_on_sqlite: Served, name: str) -> None:
     assert client.files.content(made.id).content == b"{}\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"), [("data/2026/in.jsonl", "in.jsonl"), ("/in.jsonl", "in.jsonl"), ("../..", ".."), ("a/", "upload")]
+)
+def test_t1_a_name_with_slashes_keeps_its_last_part(served_on_sqlite: Served, name: str, kept: str) -> None:
+    made = served_on_sqlite.client().files.create(file=(name, b"{}\n"), purpose="batch")
+    assert made.filename == kept
+
+
 @pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", b"not json", b"x" * 3_000_000, b"\r\n--boundary\r\n" * 9999])
 def test_t1_any_bytes_are_taken_at_upload(served_on_sqlite: Served, data: bytes) -> None:
     client = served_on_sqlite.client()
@@ -111,11 +119,15 @@ def test_t10_a_loop_that_deletes_what_it_lists_meets_every_file(client: OpenAI) 
     assert client.files.list().data == []
 
 
-@pytest.mark.parametrize("limit", [0, 10_001])
-def test_t10_a_limit_out_of_bounds_is_refused(served_on_sqlite: Served, limit: int) -> None:
+@pytest.mark.parametrize(("limit", "code"), [(0, "integer_below_min_value"), (10_001, "integer_above_max_value")])
+def test_t10_a_limit_out_of_bounds_is_refused(served_on_sqlite: Served, limit: int, code: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         served_on_sqlite.client().files.list(limit=limit)
-    assert refused.value.param == "limit"
+    assert (refused.value.param, refused.value.code) == ("limit", code)
+
+
+def test_t10_the_largest_limit_of_files_is_taken(served_on_sqlite: Served) -> None:
+    assert served_on_sqlite.client().files.list(limit=10_000).object == "list"
 
 
 def test_t15_content_is_the_same_twice_and_a_range_is_its_slice(served: Served) -> None:
