@@ -70,6 +70,8 @@ def look(yard: Yard, *, for_anybody: bool, into: Readiness | None = None) -> Rea
         # Of another schema the tables may not be there, which is no fault of the database.
         found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))
         found.parts["database"] = attempt(lambda: _held_back(yard, found, for_anybody=for_anybody))
+    if found.parts["database"] == "ok":
+        found.parts["database"] = attempt(yard.store.check_room)
     return found
 
 
