@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 PARTS = ("database", "schema", "blobs")
 STAND_IN = "api-"
 """How the names of API processes begin, as runners of sweeps."""
+FEW_FILES = 3
+"""A process that cannot open so many has too few for any call."""
 HANGS_SECONDS = 60.0
 """A pass that has not ended after so long is reported. The longest, of retention, goes on for about five seconds."""
 
@@ -83,13 +85,19 @@ def look(yard: Yard, *, for_anybody: bool, into: Readiness | None = None) -> Rea
 
 def out_of_files() -> str | None:
     """Say that this process may open no more files, where it is so, in the form `WHAT; WHAT TO DO: DETAILS`."""
+    opened: list[int] = []
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(FEW_FILES):
+            opened.append(os.open(os.devnull, os.O_RDONLY))
     except OSError:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         do = "raise its limit (LimitNOFILE= of its unit, `ulimit -n`, or `prlimit --nofile=N --pid PID` as it runs)"
         return f"the API may open no more files and connections; {do}: it has {most}"
-    return None
+    else:
+        return None
+    finally:
+        for file in opened:
+            os.close(file)
 
 
 def _try_in_private(part: Callable[[], None]) -> str:
