@@ -32,8 +32,9 @@ class TerseScheduler(Scheduler):
     def setup_schedule(self) -> None:
         """Have every entry go by the same clock: their next times are compared with each other."""
         super().setup_schedule()
-        for entry in self.schedule.values():
-            entry.schedule.nowfun = steady_now
+        schedules: list[Any] = [entry.schedule for entry in self.schedule.values()]
+        for schedule in schedules:
+            schedule.nowfun = steady_now
 
     def close(self) -> None:
         """Say that beat ends; Celery calls this in the handler of the signal, maybe in the middle of a send.

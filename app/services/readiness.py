@@ -87,8 +87,7 @@ def out_of_files() -> str | None:
     """Say that this process may open no more files, where it is so, in the form `WHAT; WHAT TO DO: DETAILS`."""
     opened: list[int] = []
     try:
-        for _ in range(FEW_FILES):
-            opened.append(os.open(os.devnull, os.O_RDONLY))
+        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(FEW_FILES))
     except OSError:
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         do = "raise its limit (LimitNOFILE= of its unit, `ulimit -n`, or `prlimit --nofile=N --pid PID` as it runs)"

@@ -96,9 +96,13 @@ def assert_named_and_over(url: str, disk: Any, folder: Path, until: Callable[...
         yard = new_yard(store, folder / "blobs")
         disk.fill()
         recorded = [events.Recorded("test", f"batch_{n}", "test", "org_1", {"text": "x" * 500}) for n in range(1000)]
-        with pytest.raises(DatabaseFull, match=FULL):
+
+        def write_much() -> None:
             while True:
                 store.run(lambda session: events.record_all(session, recorded, now=store.now(session)))
+
+        with pytest.raises(DatabaseFull, match=FULL):
+            write_much()
         assert readiness.look(yard, for_anybody=True).parts["database"].startswith(FULL)
         disk.make_room()
         store.run(lambda session: events.record_all(session, recorded, now=store.now(session)))

@@ -205,9 +205,7 @@ def test_a_broker_whose_memory_is_full_is_named_and_rung_again_when_it_has_room(
     assert_messages_come(ringing, broker, batch_id)
 
 
-def test_a_broker_whose_disk_is_full_is_named_and_rung_again_when_there_is_room(
-    often_asked: None, yard: Yard
-) -> None:
+def test_a_broker_whose_disk_is_full_is_named_and_rung_again_when_there_is_room(often_asked: None, yard: Yard) -> None:
     with small_disk(8) as disk:
         container = BrokerContainer(local_broker(disk.path))
         container.start()
@@ -218,9 +216,12 @@ def test_a_broker_whose_disk_is_full_is_named_and_rung_again_when_there_is_room(
             batch_id = validated(ringing, rows=8)
             assert_messages_come(ringing, container, batch_id)
             disk.fill()
-            for number in range(4):  # it writes once a second, and learns by it
-                ringing.bells.batch(batch_id, quiet_seconds=0)
-            wait_for(lambda: "for it cannot write to its disk; make room" in (troubles(ringing) or ""))
+
+            def is_named() -> bool:
+                ringing.bells.batch(batch_id, quiet_seconds=0)  # it learns by a write that its disk is full
+                return "for it cannot write to its disk; make room" in (troubles(ringing) or "")
+
+            wait_for(is_named)
             disk.make_room()
             assert_messages_come(ringing, container, batch_id)
         finally:
