@@ -153,7 +153,7 @@ HAND_IN_PARTS = _counter(
     S.API, "gpuyard_hand_in_parts_total", "Parts of hand-ins, a part a shard, by verdict.", "pool", "verdict"
 )
 BROKER_UP = _gauge(
-    S.CONTROL, "gpuyard_broker_up", "1: the broker took the last message, or could be written to when it was last asked."
+    S.CONTROL, "gpuyard_broker_up", "1: the broker took the last message, or could be written to when last asked."
 )
 BROKER_SILENCE = _gauge(
     S.CONTROL, "gpuyard_broker_silent_seconds", "Time since the broker last took a message or could be written to."
