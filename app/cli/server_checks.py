@@ -126,7 +126,8 @@ def _parts(parts: Mapping[str, str], degraded: Mapping[str, str]) -> Iterator[Fi
         text = f"{what}: {clean(degraded[part])}" if part in degraded else what
         yield Finding(part, "red", text, do or PARTS.get(part, "look at the server's log"))
     for part in sorted(degraded.keys() - parts.keys()):
-        yield Finding(part, "red", clean(degraded[part]), DEGRADED.get(part, "look at the server's log"))
+        what, do = _what_and_do(clean(degraded[part]))
+        yield Finding(part, "red", what, do or DEGRADED.get(part, "look at the server's log"))
 
 
 def _what_and_do(state: str) -> tuple[str, str]:
