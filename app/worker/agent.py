@@ -127,6 +127,7 @@ class Agent:
         parts = assemble(self, self._own, self._settings, welcome, self._gate, self._clock)
         self._words, self._shares, self._polling, self._drain = parts.words, parts.shares, parts.polling, parts.drain
         self._puller, self._heartbeat, self._probes = parts.puller, parts.heartbeat, parts.probes
+        self._starts = parts.starts
         self._sender, self._setting_up, self._loops = parts.sender, parts.setting_up, parts.loops
 
     # --- what others ask of it
@@ -146,6 +147,10 @@ class Agent:
         """Leave the ringing to the broker again, with the queue as the door stands."""
         self._door.settle()
         self._polling.end()
+
+    def no_thread(self, error: BaseException) -> None:
+        """A message came and Celery could start no thread for it."""
+        self._starts.failed(error)
 
     def run_batch(self, batch_id: str) -> None:
         """Take a share of the batch, or of a better one, in this thread. Without a permit it returns at once."""
