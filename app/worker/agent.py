@@ -306,6 +306,8 @@ class Agent:
         """Say so, and take work or none."""
         if self.enter(Phase.READY if is_ready else Phase.SETUP) and is_ready:
             self._shares.begin()
+            for share in self._shares.all():
+                share.fit()  # their rows may wait for threads that can be started now
             log.info("worker.ready", worker=self.name, worker_id=self._worker_id, pool=self._settings.pool)
 
     # --- the end

@@ -62,7 +62,7 @@ class Share:
         self._settler = Settler(kit, batch.id, self._backlog, self._rate, self._canary)
         self._claims_on = True
         self._lock = threading.Lock()
-        self._pool = PromptPool(age, kit.permits, self._rows, self._lane, kit.starved)
+        self._pool = PromptPool(age, kit.permits, self._rows, self._lane, kit.starved, kit.starts.failed)
 
     def run(self, claimed: Claimed) -> None:
         """Work until the batch has nothing more for this worker, or the worker nothing more for it.
@@ -89,8 +89,11 @@ class Share:
     # --- what others ask of it, from any thread
 
     def fit(self) -> None:
-        """The worker's permits changed."""
-        self._pool.fit()
+        """The worker's permits changed, or threads can be started again."""
+        try:
+            self._pool.fit()
+        except RuntimeError as error:
+            self._kit.starts.failed(error)
 
     def join(self, claimed: Claimed) -> bool:
         """Take further shards of the batch in, from another thread. False: it claims no more, another share must."""
