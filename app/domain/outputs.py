@@ -18,6 +18,12 @@ def line_start(batch_id: str, row: int) -> bytes:
     return f'{{"id":"batch_req_{_digest(batch_id, row)}"'.encode("ascii")
 
 
+def begins_as(content: bytes | bytearray, at: int, batch_id: str, row: int) -> bool:
+    """Tell whether there is at `at` what `output_line` writes of a row, up to its response."""
+    start = line_start(batch_id, row) + b',"custom_id":'
+    return content.startswith(start, at) and content.find(_ID_END, at) > 0
+
+
 def quoted_id(line: bytes) -> bytes:
     """Return the custom_id of a line as it is written there: of equal ids it is equal."""
     return line[_ID_START : line.index(_ID_END, _ID_START)]
