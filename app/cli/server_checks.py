@@ -222,7 +222,9 @@ def _workers(workers: list[dict[str, Any]]) -> Finding:
         return Finding("workers", "ok", f"{len(able)} of {len(workers)} can take work")
     if not workers:
         return Finding("workers", "warn", "there is none", "start one: `celery -A app worker -Q gpu`, or `gpuyard up`")
-    why = ", ".join(clean(f"{worker['name']}: {worker['no_lease']}") for worker in workers[:3])
+    why = ", ".join(
+        clean(f"{worker['name']}: {worker.get('no_lease_text') or worker['no_lease']}") for worker in workers[:3]
+    )
     return Finding("workers", "warn", f"none of {len(workers)} takes work ({why})", "`gpuyard worker list` says why")
 
 
