@@ -149,7 +149,7 @@ class Settler(Loop):
             self._reports[shard.lease_id] = self._kit.spool.keep(SpoolKind.FAILURE, report.model_dump_json().encode())
         item = self._reports[shard.lease_id]
         try:
-            answer = self._kit.plane.report_failure(report, deadline_seconds=TRY_SECONDS)
+            answer = self._outbox.ask(lambda: self._kit.plane.report_failure(report, deadline_seconds=TRY_SECONDS))
         except TryLater:
             if self._outbox.gives_up:
                 if item is not None:
@@ -177,7 +177,7 @@ class Settler(Loop):
     def _release_these(self, leases: list[int], reason: str) -> None:
         request = ReleaseRequest(worker_id=self._kit.worker_id, leases=leases, reason=reason)
         try:
-            answer = self._kit.plane.release(request, deadline_seconds=TRY_SECONDS)
+            answer = self._outbox.ask(lambda: self._kit.plane.release(request, deadline_seconds=TRY_SECONDS))
         except TryLater:
             return  # the next turn tries again; if none comes, the leases end by their own clock
         except Dismissed as error:

@@ -52,6 +52,17 @@ def test_what_is_seen_of_a_silent_worker_and_that_one_heartbeat_mends_it(
     assert seen(standing, one) == ("active", 1)
 
 
+@pytest.mark.parametrize(("silent", "state"), [(51, "offline"), (60, "offline"), (61, "stale")])
+def test_one_that_was_noted_as_offline_is_shown_as_stale_in_its_time(standing: Yard, silent: int, state: str) -> None:
+    """Of gone, stale, offline and unreachable the first that holds is shown."""
+    one = machine(standing)
+    later(standing, silent)
+    assert heartbeat_sweeper.run_once(standing, 100) == {"offline": 1}
+    assert seen(standing, one) == (state, 0)
+    one.bye()
+    assert seen(standing, one) == ("gone", 0)
+
+
 @pytest.mark.parametrize(("silent", "offline"), [(49, 0), (50, 0), (51, 1)])
 def test_it_is_noted_as_offline_after_its_grace_and_not_before(standing: Yard, silent: int, offline: int) -> None:
     """A-11, WS-06."""
