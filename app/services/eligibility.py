@@ -54,7 +54,8 @@ def worker_view(
 ) -> WorkerView:
     """Give what eligibility asks of a worker. `held_batches` counts distinct batches it holds leases of.
 
-    `silence` is none for the worker that calls. `timing` is the service's; what the worker was told wins. `overlap` is 0 where a person is told who is free.
+    `silence` is none for the worker that calls. `timing` is the service's; what the worker was told wins. `overlap` is
+    0 where a person is told who is free.
     """
     sample = told_sample(worker.sample)
     load = sample.load1 / sample.cpus if sample.load1 is not None and sample.cpus else None

@@ -119,7 +119,8 @@ def progress(yard: Yard, caller: Caller, report: Progress, *, boot_id: str | Non
 def mark_offline(yard: Yard, limit: int) -> int:
     """Store that workers have been silent for longer than the grace; one event a step (R-06). Count them.
 
-    What the service could not hear itself is no silence (PROTOCOL 4). `limit` bounds the workers of each grace: many in one org's pool keep nobody else's waiting.
+    What the service could not hear itself is no silence (PROTOCOL 4).
+    `limit` bounds the workers of each grace: many in one org's pool keep nobody else's waiting.
     """
 
     def work(session: Session) -> int:

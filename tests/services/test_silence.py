@@ -1,10 +1,16 @@
 """The ladder of silence at its edges (R-03, LS-03, LS-04, WS-04), and a worker that comes back too late."""
 
+import re
+
 import pytest
 
+from app.domain.workers import Phase
 from app.schemas.polls import Poll
-from app.services import polls, worker_views
+from app.schemas.segments import Progress
+from app.schemas.workers import PROTOCOL
+from app.services import polls, worker_views, workers
 from app.services.context import Yard
+from app.services.workers import ProtocolMismatch
 from app.sweeps import heartbeat_sweeper
 from tests.yards import (
     USER,
@@ -106,6 +112,34 @@ def test_a_worker_that_said_goodbye_is_mended_by_no_heartbeat(yard: Yard) -> Non
     one.beat()  # it was under way
     assert one.claim().grants == []
     assert worker(yard, one.id).state == "gone"
+
+
+def test_gone_stays_gone_until_a_new_hello(yard: Yard) -> None:
+    """WS-02: whatever comes of it late, and however long it is silent."""
+    one = machine(yard)
+    one.bye()
+    one.beat()
+    polls.note(yard, one.caller, Poll(worker_id=one.id, boot_id=one.boot_id, phase=Phase.READY))
+    workers.progress(
+        yard, one.caller, Progress(worker_id=one.id, batch_id="b", completed=0, failed=0), boot_id=one.boot_id
+    )
+    one.release(1)
+    later(yard, 3600)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 0}
+    assert (seen(yard, one), worker(yard, one.id).state) == (("gone", 0), "gone")
+    one.hello()
+    assert seen(yard, one)[0] != "gone"
+
+
+def test_a_worker_of_another_protocol_is_told_to_upgrade(yard: Yard) -> None:
+    with pytest.raises(ProtocolMismatch, match="install the same gpuyard on both sides") as refused:
+        Machine(yard).hello(protocol=PROTOCOL + 1)
+    assert (refused.value.status, refused.value.code) == (426, "protocol_mismatch")
+
+
+def test_a_workers_id_is_wrk_and_a_ulid(yard: Yard) -> None:
+    """A-14."""
+    assert re.fullmatch(r"wrk_[0-7][0-9A-HJKMNP-TV-Z]{25}", machine(yard).id)
 
 
 def test_a_worker_that_thaws_after_its_lease_is_refused_everything_and_its_shard_ends_once(yard: Yard) -> None:
