@@ -121,7 +121,7 @@ def _info(yard: Yard, worker: Worker, heard: Hearing, held: int, now: datetime) 
         memory_available=sample.memory_available,
         memory_total=sample.memory_total,
         disk_free=sample.disk_free,
-        no_lease=no.value if no is not None else _last_answer(worker, held),
+        no_lease=_why(worker, no, held),
         gpus=sample.gpus,
         driver=sample.driver,
         gpu_error=sample.gpu_error,
@@ -132,8 +132,13 @@ def _info(yard: Yard, worker: Worker, heard: Hearing, held: int, now: datetime) 
     )
 
 
-def _last_answer(worker: Worker, held: int) -> str | None:
-    """Give what its last claim was told. Who is full claims no more, so `nothing` may be long untrue of it."""
+def _why(worker: Worker, no: No | None, held: int) -> str | None:
+    """Return the first reason (R-34) of what is seen now and what its last claim was told.
+
+    A worker that is full claims no more, so `nothing` may be long untrue of it.
+    """
+    if no is not None and not (no is No.SLOTS and worker.no_lease in {No.LIMIT, No.YIELD}):
+        return no.value
     return No.SLOTS.value if worker.no_lease == No.NOTHING and held >= worker.slots else worker.no_lease
 
 

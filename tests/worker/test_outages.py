@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from app.domain.rowsets import RowSet
-from app.schemas.segments import HandInHeader
+from app.schemas.segments import HandInHeader, Part
+from app.schemas.wire import UsageCounts
 from app.worker import outbox, settler, share
 from app.worker.agent import Agent
+from app.worker.spool import Spool, SpoolKind
 from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, FakeControlPlane, refusal, rows
 from tests.fakes.plane_answers import Hang
@@ -54,6 +56,20 @@ def test_each_row_that_finishes_meanwhile_is_spooled_and_not_only_the_first(
     plane.wait(lambda: plane.states() == {1: "reported"})
     assert [json.loads(line)["custom_id"] for _, line in sorted(plane.stored.items())] == [f"row-{n}" for n in range(4)]
     until(lambda: not list((tmp_path / "state" / "spool").iterdir()), "the spool is empty")
+
+
+def test_a_hello_names_the_leases_whose_rows_could_not_be_handed_in(
+    plane: FakeControlPlane, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    """What the API breaks on lets the worker start; its leases do not end with that, so it can still be taken."""
+    folder = tmp_path / "state" / "spool"
+    folder.mkdir(parents=True)
+    part = Part(lease_id=7, seq=1, rows="0", completed=1, failed=0, usage=UsageCounts(), length=2)
+    header = HandInHeader(worker_id="wrk_1", batch_id="batch_1", parts=[part])
+    Spool(folder).write(SpoolKind.HAND_IN, header.model_dump_json().encode() + b"\n{}")
+    plane.refuses = lambda call: Answer(500) if call.route == "results" else None
+    start_agent()
+    assert [call.body["held"] for call in plane.called("register")] == [[7]]
 
 
 @pytest.mark.parametrize("route", ["results", "release"])
