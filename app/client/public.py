@@ -42,6 +42,7 @@ class PublicApi:
         files: Any = None,
         data: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
         deadline_seconds: float = 0.0,
     ) -> Any:
         """Create or change: JSON by `body`, a form by `files` and `data`. One try, for a repeat could act twice.
@@ -55,7 +56,7 @@ class PublicApi:
             files=files,
             data=data,
             headers=headers,
-            timeout_seconds=None,
+            timeout_seconds=timeout_seconds,
             deadline_seconds=deadline_seconds,
         )
 

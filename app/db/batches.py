@@ -9,7 +9,7 @@ from sqlalchemy.orm import defer
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, Lease, Segment, Worker
-from app.domain.batches import CLAIMABLE
+from app.domain.batches import CLAIMABLE, BatchState
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LIVE
 from app.domain.rows import Usage
@@ -47,6 +47,17 @@ def by_ids(session: Session, batch_ids: Collection[str]) -> Sequence[Batch]:
 def find(session: Session, batch_id: str, org_id: str) -> Batch | None:
     """Find an org's batch."""
     return session.exec(select(Batch).where(col(Batch.id) == batch_id, col(Batch.org_id) == org_id)).first()
+
+
+def asking(session: Session, pool: str) -> Sequence[tuple[str, datetime]]:
+    """Name the batches that wait for workers of a pool to list their models again, and since when each does."""
+    query = select(Batch.id, Batch.models_asked_at).where(
+        col(Batch.pool) == pool,
+        col(Batch.state) == BatchState.VALIDATING,
+        col(Batch.models_asked_at).is_not(None),
+        col(Batch.outcome).is_(None),
+    )
+    return [(batch_id, asked_at) for batch_id, asked_at in session.exec(query).all() if asked_at is not None]
 
 
 def page(session: Session, org_id: str, *, after_seq: int | None, limit: int) -> Sequence[Batch]:
@@ -195,6 +206,29 @@ def by_idempotency_key(session: Session, *, token_id: str, key: str, since: date
 def mark_seen(session: Session, ids: Collection[str]) -> None:
     """Note that the token that made these batches knows of them: no later create is a retry of theirs."""
     session.execute(update(Batch).where(col(Batch.id).in_(sorted(ids)), col(Batch.seen).is_(False)).values(seen=True))
+
+
+def retried_by(session: Session, ids: Collection[str]) -> Mapping[str, list[str]]:
+    """Name the batches that run rows of these again, in the order they were made."""
+    if not ids:
+        return {}
+    query = select(Batch.retry_of, Batch.id).where(col(Batch.retry_of).in_(sorted(ids))).order_by(col(Batch.seq))
+    found: dict[str, list[str]] = {}
+    for retry_of, batch_id in session.execute(query).all():
+        found.setdefault(retry_of, []).append(batch_id)
+    return found
+
+
+def retries(session: Session, batch_id: str, limit: int) -> list[Batch]:
+    """Read the batches that run rows of this one again, and those that run theirs, up to `limit`; oldest first."""
+    found: list[Batch] = []
+    ids = [batch_id]
+    while ids and len(found) < limit:
+        query = select(Batch).where(col(Batch.retry_of).in_(ids)).order_by(col(Batch.seq)).limit(limit - len(found))
+        batches = session.exec(query).all()
+        found += batches
+        ids = [batch.id for batch in batches]
+    return sorted(found, key=lambda batch: batch.seq or 0)
 
 
 def open_count(session: Session, org_id: str, limit: int) -> int:

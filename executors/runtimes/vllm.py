@@ -69,6 +69,10 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         loaded = tuple(model.id for model in facts.models) if version else None  # vLLM lists what it has in memory
         return replace(facts, version=version, endpoints=endpoints, loaded=loaded)
 
+    def forget(self) -> None:
+        """Have the next look ask for the models."""
+        self._list_again_at = float("-inf")
+
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Send the row until the runtime has given its answer, and see that it is of the model that was asked for.
 

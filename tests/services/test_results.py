@@ -4,14 +4,14 @@ And what there is of it while the batch runs.
 """
 
 import json
+import tracemalloc
 from functools import partial
 
 import pytest
 from sqlmodel import select
 
-from app.blobs.store import BlobMissing
 from app.db.tables import File
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, NotFound
 from app.services import results
 from app.services.context import Yard
 from app.sweeps import retention
@@ -19,6 +19,7 @@ from tests.interleaving import doing, held
 from tests.yards import USER, Controller, batch, cancel, later, machine, validated
 
 DAY = 86_400
+MIB = 1024 * 1024
 
 
 def half_done(yard: Yard) -> str:
@@ -69,7 +70,7 @@ def test_the_input_may_be_long_gone(yard: Yard) -> None:
 def test_without_one_of_its_files_there_is_no_whole(yard: Yard) -> None:
     batch_id = half_done(yard)
     hide(yard, batch(yard, batch_id).error_file_id)
-    with pytest.raises(NotFound, match="deleted or has expired"):
+    with pytest.raises(NotFound, match=r"^The error file .* was deleted at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.$"):
         results.read(yard, USER, batch_id)
 
 
@@ -79,8 +80,23 @@ def test_a_content_that_is_gone_is_told_before_the_first_line(yard: Yard) -> Non
     with yard.store.read() as session:
         key = session.exec(select(File.blob_key).where(File.id == batch(yard, batch_id).output_file_id)).one()
     yard.blobs.delete(key)
-    with pytest.raises(BlobMissing):
+    with pytest.raises(Conflict, match="it is gone"):
         results.read(yard, USER, batch_id)
+
+
+def test_a_reader_that_waits_in_a_large_hand_in_holds_a_piece_of_it(yard: Yard) -> None:
+    batch_id = validated(yard, rows=4)
+    one = machine(yard)
+    (mine,) = one.claim().grants
+    one.hand_in(batch_id, {mine.lease_id: [0, 1]}, answer="x" * 20 * MIB)
+    tracemalloc.start()
+    pieces = results.read(yard, USER, batch_id).pieces()
+    first = next(pieces)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * MIB
+    lines = b"".join([first, *pieces]).splitlines()
+    assert [json.loads(line)["custom_id"] for line in lines] == ["row-0", "row-1"]
 
 
 def test_who_reads_a_running_batch_skips_no_row_that_is_committed_late(yard: Yard) -> None:
