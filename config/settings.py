@@ -258,6 +258,9 @@ class WorkerSettings(
         -1,
         description="Leave after this long without work; 0 = when there is none, -1 = stay (launched workers: 300).",
     )
+    progress_interval_seconds: Seconds = Field(
+        5, description="How often at most a worker reports rows that are finished and not handed in yet."
+    )
     wait_max_seconds: Seconds = Field(30, description="Longest wait of one long poll.")
     retry_min_seconds: Seconds = Field(1, description="First wait after a failed call; doubles.")
     retry_max_seconds: Seconds = Field(30, description="Longest wait after a failed call.")

@@ -104,9 +104,9 @@ class ControlPlane:
             "/workers/report-failure", report, EndAnswer, deadline_seconds=deadline_seconds, as_boot=as_boot
         )
 
-    def progress(self, progress: Progress) -> None:
-        """Tell live counts, once; nothing depends on them."""
-        self._send("/workers/progress", progress, timeout_seconds=BYE_SECONDS)
+    def progress(self, progress: Progress, *, deadline_seconds: float = 0.0) -> None:
+        """Report live counts; nothing depends on them."""
+        self._send("/workers/progress", progress, timeout_seconds=BYE_SECONDS, deadline_seconds=deadline_seconds)
 
     def model_progress(self, progress: ModelProgress) -> None:
         """Tell how far a pull is, once; the next word tells more."""

@@ -48,6 +48,11 @@ def with_timing(session: Session) -> list[Pool]:
     return [pool for pool in session.exec(select(Pool)).all() if pool.timing]
 
 
+def named(session: Session, names: Collection[str]) -> Sequence[Pool]:
+    """Read the pools of these names that there are."""
+    return session.exec(select(Pool).where(col(Pool.name).in_(sorted(set(names))))).all()
+
+
 def note_gap(session: Session, names: Collection[str], now: datetime) -> None:
     """Note that a gap ended in which heartbeats of these pools' workers may have gone unheard."""
     if names:

@@ -15,20 +15,20 @@ from app.domain.workers import Phase, WorkerState
 
 
 class No(StrEnum):
-    """Why a claim was answered with no job. The first that holds is given (R-34)."""
+    """Why a claim was answered with no job. The first that holds, in this order, is given (R-34)."""
 
     DRAINING = "draining"
     PHASE = "phase"
+    UNREACHABLE = "unreachable"
+    DISK = "disk"
     MEMORY = "memory"
     LOAD = "load"
-    DISK = "disk"
-    SLOTS = "slots"
     LIMIT = "limit"
     YIELD = "yield"
-    NOTHING = "nothing"
-    UNREACHABLE = "unreachable"
+    SLOTS = "slots"
     UNSTARTED = "unstarted"
     """It started none of its last claims. Workers are answered `phase`: an older one does not know this word."""
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,11 @@ def why_no_job(worker: WorkerView, pool: PoolRules) -> No | None:
     checks = (
         (worker.state in {WorkerState.DRAINING, WorkerState.GONE}, No.DRAINING),
         (worker.state is WorkerState.SETTING_UP or worker.phase in {Phase.BOOTING, Phase.SETUP}, No.PHASE),
+        (worker.unreachable, No.UNREACHABLE),
+        (worker.disk_full, No.DISK),
         (pool.min_memory_gb is not None and memory is not None and memory < pool.min_memory_gb, No.MEMORY),
         (pool.max_load is not None and load is not None and load > pool.max_load, No.LOAD),
-        (worker.disk_full, No.DISK),
         (worker.free_slots <= 0, No.SLOTS),
-        (worker.unreachable, No.UNREACHABLE),
     )
     return next((reason for holds, reason in checks if holds), None)
 

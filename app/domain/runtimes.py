@@ -1,6 +1,6 @@
 """Runtimes: what a worker knows of the LLM server beside it and tells the control plane (AR-02, DESIGN 6)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 
@@ -45,6 +45,8 @@ class RuntimeFacts:
     endpoints: tuple[str, ...] = ()
     slots: int | None = None
     version: str | None = None
+    loaded: tuple[str, ...] | None = field(default=None, compare=False)
+    """The models that it has in memory; None where it does not tell. It takes no other rows for that."""
 
     def serves(self, *, model: str, endpoint: str) -> bool:
         """Tell whether a row with this model and endpoint can run here now."""

@@ -23,6 +23,8 @@ Opaque = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,128}$", max_length=
 
 MAX_MODELS = 2_000
 """Ids and aliases of one runtime."""
+MAX_LOADED = 64
+"""Models that one runtime has in memory."""
 MAX_WORKER_MODELS = 4_000
 """Of all runtimes of a worker. Every heartbeat and claim reads them."""
 MAX_WORKER_TEXT = 256 * 1024
@@ -45,7 +47,8 @@ ModelName = Annotated[str, StringConstraints(max_length=MAX_MODEL_NAME)]
 class RuntimeInfo(Wire):
     """One runtime of a worker as its last probe found it. `models` are ids and aliases.
 
-    `unsupported` are the parameters it does not take, by endpoint; a worker that does not know the field takes all.
+    `loaded` are those that it has in memory; None: it does not tell. `unsupported` are the parameters it does not take,
+    by endpoint; a worker that does not know the field takes all.
     """
 
     name: str = Field(max_length=200)
@@ -53,6 +56,7 @@ class RuntimeInfo(Wire):
     alive: bool
     reason: str | None = Field(default=None, max_length=500)
     models: list[ModelName] = Field(default_factory=list, max_length=MAX_MODELS)
+    loaded: list[ModelName] | None = Field(default=None, max_length=MAX_LOADED)
     endpoints: list[EndpointPath] = Field(default_factory=list, max_length=MAX_ENDPOINTS)
     slots: int | None = Field(default=None, ge=0, le=MAX_SLOTS)
     version: str | None = Field(default=None, max_length=100)
@@ -75,7 +79,8 @@ class RuntimeInfo(Wire):
     @property
     def text(self) -> int:
         """Characters of its lists of names."""
-        return sum(map(len, self.models)) + sum(len(name) for names in self.unsupported.values() for name in names)
+        listed = (*self.models, *(self.loaded or ()))
+        return sum(map(len, listed)) + sum(len(name) for names in self.unsupported.values() for name in names)
 
 
 def _bounded(runtimes: list[RuntimeInfo]) -> list[RuntimeInfo]:
@@ -130,7 +135,7 @@ class HostSample(Wire):
 
 
 class Hello(Wire):
-    """A worker introduces itself. `held` are leases that it still works on; all its others end at once (R-25).
+    """A worker introduces itself. `held` are leases of which it still has something; all its others end at once (R-25).
 
     `named` false: nobody chose `name`, so a single-worker token's name is better (TK-02). `row_by_row`: it knows grants
     of that name; an older worker does not say so. `starts`: processes that this install has had; 0: it does not say.
@@ -182,7 +187,7 @@ class Welcome(Wire):
 class Heartbeat(Wire):
     """A sign of life. `leases` are all whose end is not acknowledged yet; `unstarted` those of them with no row begun.
 
-    `spooled` leases have their report in the worker's spool. `runtimes` is sent when it changed, and every 30 s.
+    `spooled` leases have their end in the worker's spool. `runtimes` is sent when it changed, and every 30 s.
     `after` is the `at` of the answer that was heard last: this beat was begun after it. `claiming` are the request ids
     of claims that are not answered yet. `looked` is the last `look` that was done, 0 before the first; an older worker
     does not say. `runtimes` go with it.
@@ -222,7 +227,8 @@ class HeartbeatAnswer(Wire):
 class Bye(Wire):
     """The last word of a worker that leaves by its own choice (BY-01).
 
-    `inflight_abandoned` counts jobs that it neither ended nor gave back; `spooled` leases end at their time, not now.
+    `inflight_abandoned` counts jobs that it neither ended nor gave back. Leases of which rows or the end
+    are `spooled` end at their time, not now.
     """
 
     boot_id: Opaque

@@ -34,6 +34,7 @@ from app.schemas.batches import (
 from app.services.context import Yard
 from app.services.eligibility import pool_rules, servings, told_pulls, worker_view
 from app.services.moves import outcome_of
+from app.services.presence import hearing
 from app.services.requirements import requirements
 
 TOP_ERRORS = 5
@@ -189,8 +190,15 @@ def _crew(session: Session, yard: Yard, now: datetime, name: str) -> _Crew:
     pool = session.get(Pool, name)
     present = workers_sql.of_pool(session, name)
     held = workers_sql.held_batches(session, [worker.id for worker in present])
+    heard = hearing(session, yard, [name], now)
     views = [
-        worker_view(worker, now=now, timing=yard.timing, held_batches=held.get(worker.id, 0), overlap=0)
+        worker_view(
+            worker,
+            silence=heard.silence(worker),
+            timing=yard.timing,
+            held_batches=held.get(worker.id, 0),
+            overlap=0,
+        )
         for worker in present
     ]
     return _Crew(views, pool_rules(pool))

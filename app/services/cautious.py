@@ -17,6 +17,7 @@ from app.db.tables import Batch, Job, Pool, Worker
 from app.domain.eligibility import WorkerView, why_no_job
 from app.services.context import Yard
 from app.services.eligibility import pool_rules, worker_view
+from app.services.presence import hearing
 from app.services.pulls import Leaves
 from app.services.requirements import servable_keys
 
@@ -88,6 +89,7 @@ def _is_anothers(session: Session, yard: Yard, worker: Worker, job: Job, batch: 
     other = session.get(Worker, job.cautious_worker_id)
     if other is None or other.pool != worker.pool:
         return False
-    view = worker_view(other, now=now, timing=yard.timing, held_batches=0)
+    silence = hearing(session, yard, [other.pool], now).silence(other)
+    view = worker_view(other, silence=silence, timing=yard.timing, held_batches=0)
     may_take = why_no_job(view, pool_rules(session.get(Pool, other.pool))) is None
     return may_take and job.requirement_key in servable_keys(batch, view)

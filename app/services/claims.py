@@ -6,7 +6,7 @@ insert the leases, and last of all count them on the batch, which refuses when t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import ceil
 
 from sqlmodel import Session
@@ -33,6 +33,8 @@ from app.services.requirements import needs_of, servable_keys
 
 MAX_SHARDS = 64
 """Shards of one claim at most; a worker that wants more asks again."""
+HEARD_NOW = timedelta()
+"""The silence of a worker that calls, whatever the clock said before its call."""
 MAX_PAGES = 8
 """Windows of waiting batches that one claim looks through for something its worker can serve."""
 
@@ -72,7 +74,7 @@ def has_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> boo
 
 def first_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> Batch | None:
     """Give the batch whose turn it is with this worker now, or None when it may take nothing."""
-    view = _view(session, yard, worker, now)
+    view = _view(session, yard, worker)
     if why_no_job(view, pool_rules(session.get(Pool, worker.pool))) is not None:
         return None
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=None)
@@ -97,11 +99,10 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     worker.holds = bool(held)
     running = request.batch_id if request.started else None
     # A share that goes on needs no new slot.
-    view = worker_view(worker, now=now, timing=yard.timing, held_batches=len(held - {running}))
+    view = worker_view(worker, silence=HEARD_NOW, timing=yard.timing, held_batches=len(held - {running}))
     no = why_no_job(view, pool_rules(session.get(Pool, worker.pool)))
-    # Whoever calls is reachable, whatever the clock said before this call.
-    if no in {None, No.UNREACHABLE}:
-        no = No.UNSTARTED if not request.started and _is_held_back(session, worker, now) else None
+    if no is None and not request.started and _is_held_back(session, worker, now):
+        no = No.UNSTARTED
     if no is not None:
         return _refuse(session, worker, no)
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=running)
@@ -134,9 +135,9 @@ def _is_held_back(session: Session, worker: Worker, now: datetime) -> bool:
     return until is not None and now < until
 
 
-def _view(session: Session, yard: Yard, worker: Worker, now: datetime) -> WorkerView:
+def _view(session: Session, yard: Yard, worker: Worker) -> WorkerView:
     held = set(leases_sql.batches_of_worker(session, worker.id))
-    return worker_view(worker, now=now, timing=yard.timing, held_batches=len(held))
+    return worker_view(worker, silence=HEARD_NOW, timing=yard.timing, held_batches=len(held))
 
 
 def _candidates(session: Session, worker: Worker, view: WorkerView, leaves: Leaves, now: datetime) -> list[_Candidate]:

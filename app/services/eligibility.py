@@ -1,7 +1,7 @@
 """From rows of the database to the domain's question: why may this worker not take this job."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import timedelta
 
 from app.db.tables import Pool, Worker
 from app.domain.eligibility import PoolRules, Serving, WorkerView
@@ -50,11 +50,12 @@ def told(worker: Worker, service: Timing) -> Timing:
 
 
 def worker_view(
-    worker: Worker, *, now: datetime, timing: Timing, held_batches: int, overlap: int = OVERLAP
+    worker: Worker, *, silence: timedelta, timing: Timing, held_batches: int, overlap: int = OVERLAP
 ) -> WorkerView:
     """Give what eligibility asks of a worker. `held_batches` counts distinct batches it holds leases of.
 
-    `timing` is the service's; what the worker was told wins. `overlap` is 0 where a person is told who is free.
+    `silence` is none for the worker that calls. `timing` is the service's; what the worker was told wins. `overlap` is
+    0 where a person is told who is free.
     """
     sample = told_sample(worker.sample)
     load = sample.load1 / sample.cpus if sample.load1 is not None and sample.cpus else None
@@ -62,7 +63,7 @@ def worker_view(
     return WorkerView(
         state=WorkerState(worker.state) if worker.drain_requested_at is None else WorkerState.DRAINING,
         phase=Phase(worker.phase) if worker.phase else None,
-        unreachable=told(worker, timing).unreachable(now - worker.last_seen_at),
+        unreachable=told(worker, timing).unreachable(silence),
         free_slots=worker.slots + overlap - held_batches if worker.slots else 0,
         load_per_cpu=load,
         memory_gb=memory,

@@ -22,7 +22,7 @@ from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.endings import Ending, end_leases, silenced
 from app.services.moves import one_by_one
-from app.services.presence import hears, listening
+from app.services.presence import hearing, listening
 
 ENDED, STALE = "ended", "stale"
 
@@ -114,7 +114,7 @@ def end_silenced(yard: Yard, lease_id: int, *, reason: str, overdue_only: bool =
         now = yard.store.now(session)
         worker = session.get(Worker, lease.worker_id)
         # Asked again: the machine may have slept between the sweep's look and this lock.
-        if overdue_only and worker is not None and not hears(session, yard, worker, now):
+        if overdue_only and worker is not None and not hearing(session, yard, [worker.pool], now).hears(worker):
             return None
         gone = worker is not None and worker.gone_at is not None and not lease.spooled
         if overdue_only and lease.expires_at >= now and not gone:

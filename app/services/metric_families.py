@@ -53,7 +53,7 @@ class ServiceCollector(Collector):
             if row.transport != Transport.CONTROL:
                 self._yard.counters.expect(row.pool)
             timing = rungs(self._yard.timing, row.timing)
-            key = (row.pool, state_seen(row, figures.now - row.last_seen_at, timing))
+            key = (row.pool, state_seen(row, figures.heard.silence(row), timing))
             counts[key] = counts.get(key, 0) + row.workers
         return family(metrics.WORKERS, counts)
 

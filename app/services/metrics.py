@@ -22,6 +22,7 @@ from app.db.tables import SweepState
 from app.domain.events import MEANINGS
 from app.domain.jobs import OF_BATCH, ControlVerb
 from app.services.context import Yard
+from app.services.presence import Hearing, hearing
 
 KEEP_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
@@ -45,6 +46,7 @@ class Figures:
     workers: Sequence[WorkerRow]
     hosts: Sequence[HostRow]
     sweeps: Sequence[SweepState]
+    heard: Hearing
 
 
 class Reading:
@@ -88,6 +90,7 @@ class Reading:
             workers = metrics_sql.workers(session)
             hosts = metrics_sql.hosts(session)
             sweeps = readiness_sql.sweeps(session)
+            heard = hearing(session, self._yard, [row.pool for row in workers], now)
             if self._cursor is None:
                 self._cursor = events_sql.last_seq(session)
             for _ in range(CATCH_UP):
@@ -114,4 +117,5 @@ class Reading:
             workers=workers,
             hosts=hosts,
             sweeps=sweeps,
+            heard=heard,
         )

@@ -1,5 +1,7 @@
 """Absence is measured where heartbeats arrive: no worker pays for our own gap (PROTOCOL 4)."""
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlmodel import Session
@@ -8,12 +10,13 @@ from app.db import events
 from app.db import leases as leases_sql
 from app.db import pools as pools_sql
 from app.db import presence as presence_sql
+from app.db.metrics import WorkerRow
 from app.db.pools import PoolSet
-from app.db.tables import Pool, Worker
+from app.db.tables import Pool, PresenceTick, Worker
 from app.domain.timing import Timing
 from app.services import pools
 from app.services.context import Yard
-from app.services.eligibility import told
+from app.services.eligibility import rungs
 
 MISSED_TICKS = 3
 
@@ -64,25 +67,37 @@ def listening(session: Session, yard: Yard, now: datetime) -> PoolSet:
     return pools.where(own, yard.timing, lambda timing: tick is not None and now - tick.at <= timing.grace)
 
 
-def hears(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
-    """Tell whether the heartbeats of a worker can be heard."""
-    tick = presence_sql.the_tick(session)
-    return tick is not None and now - tick.at <= _lived_by(yard, worker, session.get(Pool, worker.pool)).grace
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """When workers of some pools could be heard, read once for all who are judged by it."""
+
+    yard: Yard
+    now: datetime
+    tick: PresenceTick | None
+    pools: Mapping[str, Pool]
+
+    def hears(self, worker: Worker) -> bool:
+        """Whether the heartbeats of a worker can be heard."""
+        return self.tick is not None and self.now - self.tick.at <= self._lived_by(worker).grace
+
+    def silence(self, worker: Worker | WorkerRow) -> timedelta:
+        """How long a worker has been silent that could have been heard: what the service missed itself is left out."""
+        if self.tick is None or self.now - self.tick.at > _unheard(self._lived_by(worker)):
+            return timedelta()
+        pool = self.pools.get(worker.pool)
+        gaps = (self.tick.heard_since, pool.heard_since if pool is not None else None)
+        return self.now - max([worker.last_seen_at, *(end for end in gaps if end is not None)])
+
+    def _lived_by(self, worker: Worker | WorkerRow) -> Timing:
+        """Return the shorter rungs of those that a worker was told and those of its pool now."""
+        told = rungs(self.yard.timing, worker.timing)
+        return told.or_shorter(pools.timing_of(self.yard, self.pools.get(worker.pool)))
 
 
-def silence(session: Session, yard: Yard, worker: Worker, now: datetime) -> timedelta:
-    """Say for how long a worker has been silent that could have been heard: what we missed ourselves is left out."""
-    tick = presence_sql.the_tick(session)
-    pool = session.get(Pool, worker.pool)
-    if tick is None or now - tick.at > _unheard(_lived_by(yard, worker, pool)):
-        return timedelta()
-    gaps = (tick.heard_since, pool.heard_since if pool is not None else None)
-    return now - max([worker.last_seen_at, *(end for end in gaps if end is not None)])
-
-
-def _lived_by(yard: Yard, worker: Worker, pool: Pool | None) -> Timing:
-    """Give the shorter rungs of those that a worker was told and those of its pool now."""
-    return told(worker, yard.timing).or_shorter(pools.timing_of(yard, pool))
+def hearing(session: Session, yard: Yard, names: Collection[str], now: datetime) -> Hearing:
+    """Read when workers of these pools could be heard."""
+    found = {pool.name: pool for pool in pools_sql.named(session, names)}
+    return Hearing(yard, now, presence_sql.the_tick(session), found)
 
 
 def _unheard(timing: Timing) -> timedelta:

@@ -7,7 +7,7 @@ from sqlmodel import Session
 
 from app.db import worker_views as workers_sql
 from app.db.metrics import WorkerRow
-from app.db.tables import Pool, Worker
+from app.db.tables import Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
 from app.domain.errors import BadRequest, NotFound
 from app.domain.timing import Timing
@@ -17,6 +17,7 @@ from app.schemas.worker_views import SlotInfo, WorkerInfo
 from app.services import cursors
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_rules, told, told_pulls, told_runtimes, told_sample, worker_view
+from app.services.presence import Hearing, hearing
 from app.services.whole_rows import check_whole
 
 MAX_WORKERS_LISTED = 1000
@@ -72,13 +73,13 @@ def find(session: Session, caller: Caller, id_or_name: str) -> Worker:
 
 
 def state_seen(worker: Worker | WorkerRow, silence: timedelta, timing: Timing) -> str:
-    """Name a worker's state as its silence leaves it; one that has left is not relabelled (WS-02)."""
+    """Name a worker's state as its silence leaves it; the first that holds of gone, stale, offline, unreachable."""
     if worker.state == WorkerState.GONE:
         return WorkerState.GONE.value
-    if worker.offline_at is not None:
-        return "offline"
     if timing.stale(silence):
         return "stale"
+    if worker.offline_at is not None:
+        return "offline"
     return "unreachable" if timing.unreachable(silence) else worker.state
 
 
@@ -90,16 +91,16 @@ def _seen_by(caller: Caller) -> str | None:
 def _shown(session: Session, yard: Yard, workers: Sequence[Worker]) -> list[WorkerInfo]:
     now = yard.store.now(session)
     held = workers_sql.held_batches(session, [worker.id for worker in workers])
-    pools = {name: session.get(Pool, name) for name in {worker.pool for worker in workers}}
-    return [_info(yard, worker, pools[worker.pool], held.get(worker.id, 0), now) for worker in workers]
+    heard = hearing(session, yard, [worker.pool for worker in workers], now)
+    return [_info(yard, worker, heard, held.get(worker.id, 0), now) for worker in workers]
 
 
-def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetime) -> WorkerInfo:
+def _info(yard: Yard, worker: Worker, heard: Hearing, held: int, now: datetime) -> WorkerInfo:
     timing = told(worker, yard.timing)
-    view = worker_view(worker, now=now, timing=yard.timing, held_batches=held)
+    silence = heard.silence(worker)
+    view = worker_view(worker, silence=silence, timing=yard.timing, held_batches=held)
     sample = told_sample(worker.sample)
-    silence = now - worker.last_seen_at
-    no = why_no_job(view, pool_rules(pool))
+    no = why_no_job(view, pool_rules(heard.pools.get(worker.pool)))
     return WorkerInfo(
         id=worker.id,
         name=worker.name,
@@ -110,7 +111,7 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         transport=worker.transport,
         hostname=worker.hostname,
         last_seen_at=worker.last_seen_at.timestamp(),
-        seen_seconds=round(silence.total_seconds(), 3),
+        seen_seconds=round((now - worker.last_seen_at).total_seconds(), 3),
         created_at=int(worker.created_at.timestamp()),
         drain_requested_at=worker.drain_requested_at.timestamp() if worker.drain_requested_at is not None else None,
         slots={"batches": SlotInfo(total=worker.slots, free=_free(worker, held, view, no))},
@@ -120,7 +121,7 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         memory_available=sample.memory_available,
         memory_total=sample.memory_total,
         disk_free=sample.disk_free,
-        no_lease=no.value if no is not None else _last_answer(worker, held),
+        no_lease=_why(worker, no, held),
         no_lease_text={No.DISK: sample.spool_error, No.PHASE: sample.not_ready}.get(no) if no is not None else None,
         gpus=sample.gpus,
         driver=sample.driver,
@@ -132,8 +133,13 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
     )
 
 
-def _last_answer(worker: Worker, held: int) -> str | None:
-    """Give what its last claim was told. Who is full claims no more, so `nothing` may be long untrue of it."""
+def _why(worker: Worker, no: No | None, held: int) -> str | None:
+    """Return the first reason (R-34) of what is seen now and what its last claim was told.
+
+    A worker that is full claims no more, so `nothing` may be long untrue of it.
+    """
+    if no is not None and not (no is No.SLOTS and worker.no_lease in {No.LIMIT, No.YIELD}):
+        return no.value
     return No.SLOTS.value if worker.no_lease == No.NOTHING and held >= worker.slots else worker.no_lease
 
 

@@ -30,7 +30,7 @@ from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
 from app.services.leases import end_silenced
 from app.services.pools import by_grace, timing_of
-from app.services.presence import silence
+from app.services.presence import hearing
 from app.services.sightings import of_worker, record
 
 
@@ -119,17 +119,19 @@ def progress(yard: Yard, caller: Caller, report: Progress, *, boot_id: str | Non
 def mark_offline(yard: Yard, limit: int) -> int:
     """Store that workers have been silent for longer than the grace; one event a step (R-06). Count them.
 
+    What the service could not hear itself is no silence (PROTOCOL 4).
     `limit` bounds the workers of each grace: many in one org's pool keep nobody else's waiting.
     """
 
     def work(session: Session) -> int:
         now = yard.store.now(session)
-        silent = [
+        unseen = [
             worker
             for grace, of in by_grace(session, yard)
             for worker in workers_sql.silent_since(session, now - grace, limit, of=of)
-            if told(worker, yard.timing).unreachable(now - worker.last_seen_at)
         ]
+        heard = hearing(session, yard, [worker.pool for worker in unseen], now)
+        silent = [worker for worker in unseen if told(worker, yard.timing).unreachable(heard.silence(worker))]
         for worker in silent:
             worker.offline_at = now
             session.add(worker)
@@ -251,7 +253,7 @@ def _is_heard(session: Session, yard: Yard, worker: Worker, now: datetime) -> bo
     """Whether the worker is within its grace."""
     if worker.state == WorkerState.GONE:
         return False
-    return not told(worker, yard.timing).unreachable(silence(session, yard, worker, now))
+    return not told(worker, yard.timing).unreachable(hearing(session, yard, [worker.pool], now).silence(worker))
 
 
 def _settle_leases(yard: Yard, worker: Worker, before: set[int], held: Sequence[int]) -> dict[int, LeaseVerdict]:

@@ -228,6 +228,7 @@ def _kit(
         clock=clock,
         row_timeout_seconds=settings.row_timeout_seconds,
         segment_seconds=welcome.segment_seconds,
+        progress_seconds=settings.progress_interval_seconds,
         ring=agent.ring,
         on_dismissed=agent.dismissed,
         row_done=agent.row_done,

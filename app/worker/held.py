@@ -1,4 +1,4 @@
-"""The leases this worker holds, and the clock by which it gives each up by itself (LS-05, PROTOCOL 2)."""
+"""The leases this worker holds, and the clock by which it stops the work under each by itself (LS-05, PROTOCOL 2)."""
 
 import math
 import threading
@@ -41,6 +41,8 @@ class _Entry:
     job: LeasedJob
     sure_at: float
     """When the call was sent whose answer last said that the lease is ours."""
+    is_stopped: bool = False
+    """No answer came in time, so nothing runs under it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,18 @@ class HeldLeases:
         for job in jobs:
             job.stop("the batch was told to stop")
 
-    def drop_overdue(self) -> list[int]:
-        """Drop each lease of which nothing was heard for `self_stop_seconds`, and say which."""
+    def stop_overdue(self) -> list[int]:
+        """Stop each job of whose lease nothing was heard for `self_stop_seconds`, and return which leases these are.
+
+        They stay listed until their end is acknowledged: the control plane may have been the one that was away, and
+        then it takes what was finished.
+        """
         limit = self._clock() - self.self_stop_seconds
         with self._lock:
-            overdue = [entry.job for entry in self._entries.values() if entry.sure_at <= limit]
-            for job in overdue:
-                del self._entries[job.lease_id]
-        for job in overdue:
-            log.error("lease.self_stopped", lease_id=job.lease_id, after_seconds=self.self_stop_seconds)
-            job.drop("no heartbeat was answered in time")
-        return [job.lease_id for job in overdue]
+            overdue = [e for e in self._entries.values() if e.sure_at <= limit and not e.is_stopped]
+            for entry in overdue:
+                entry.is_stopped = True
+        for entry in overdue:
+            log.error("lease.self_stopped", lease_id=entry.job.lease_id, after_seconds=self.self_stop_seconds)
+            entry.job.stop("no heartbeat was answered in time")
+        return [entry.job.lease_id for entry in overdue]

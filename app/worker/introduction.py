@@ -36,8 +36,8 @@ class Identity:
     """Whether somebody chose the name; else a single-worker token's name wins (TK-02)."""
 
 
-def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample | None) -> Hello:
-    """Introduce the worker as it is now. A fresh process holds no lease: rows do not outlive their process."""
+def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample | None, held: list[int]) -> Hello:
+    """Introduce the worker as it is now. Rows do not outlive their process: `held` are leases with spooled rows."""
     return Hello(
         name=who.name,
         named=who.named,
@@ -52,6 +52,7 @@ def hello(who: Identity, state: StateDir, runtimes: Runtimes, sample: HostSample
         max_concurrent_prompts=who.max_concurrent_prompts,
         versions={"gpuyard": own_version(), "python": platform.python_version()},
         runtimes=runtimes.infos(),
+        held=held,
         sample=sample,
         row_by_row=True,
     )
@@ -64,7 +65,7 @@ def names(given: str | None, machine_id: str, state_path: Path) -> Iterator[str]
     elif (before := kept(state_path / "name", _NAME)) is not None:
         yield before
     else:
-        machine = host.hostname() if machine_id == "auto" else machine_id
+        machine = host.hostname() if machine_id.strip() in {"", "auto"} else machine_id
         fit = _UNFIT.sub("-", machine).strip("-._")[:100] or "worker"
         yield from (f"{fit}-{number}" for number in range(1, MOST_ON_A_MACHINE + 1))
 

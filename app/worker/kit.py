@@ -36,6 +36,7 @@ class Kit:
     clock: Clock
     row_timeout_seconds: float
     segment_seconds: float
+    progress_seconds: float
     ring: Callable[[], None]
     on_dismissed: Callable[[Dismissed], None]
     row_done: Callable[[float], None]

@@ -22,7 +22,7 @@ def say_bye(own: Opened, worker_id: str, reason: ByeReason, abandoned: int) -> N
         boot_id=own.state.boot_id,
         reason=reason,
         inflight_abandoned=abandoned,
-        spooled=own.spool.ending_leases(),
+        spooled=own.spool.leases(),
     )
 
     def say() -> None:

@@ -10,7 +10,8 @@ from app.worker.kit import Kit
 from app.worker.rate import RateMeter
 from app.worker.shard import Shard
 
-PROGRESS_SECONDS = 5.0
+LAST_SECONDS = 5.0
+"""So long the last report is tried."""
 
 
 class LiveCounts:
@@ -22,9 +23,9 @@ class LiveCounts:
         self._rate = rate
         self._told_at = time.monotonic()
 
-    def tell(self, shards: Iterable[Shard]) -> None:
-        """Tell them when it is time. Raises Dismissed."""
-        if time.monotonic() - self._told_at < PROGRESS_SECONDS:
+    def tell(self, shards: Iterable[Shard], *, at_end: bool = False) -> None:
+        """Report them when it is time, and once more when the share ends. Raises Dismissed."""
+        if not at_end and time.monotonic() - self._told_at < self._kit.progress_seconds:
             return
         self._told_at = time.monotonic()
         completed, failed = 0, 0
@@ -39,5 +40,5 @@ class LiveCounts:
             failed=failed,
             rows_per_second=round(self._rate.per_second(), 3),
         )
-        with suppress(TryLater, Refused):  # the next one tells more
-            self._kit.plane.progress(progress)
+        with suppress(TryLater, Refused):  # the next one tells more; after the last one nobody asks for this batch
+            self._kit.plane.progress(progress, deadline_seconds=LAST_SECONDS if at_end else 0.0)

@@ -1,12 +1,16 @@
-"""A thread that does one thing again and again until it is told to stop."""
+"""A thread that does one thing again and again until it is told to stop, and a call that nobody just waits for."""
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from typing import TypeVar
 
 import structlog
 
 log = structlog.get_logger("gpuyard.worker")
+AnswerT = TypeVar("AnswerT")
 
 
 class Loop(ABC):
@@ -59,3 +63,20 @@ class Loop(ABC):
                 seconds = 1.0
             if not self._stopped.is_set():
                 self._awake.wait(seconds)
+
+
+def answered(call: Callable[[], AnswerT], *, every: float, meanwhile: Callable[[], object]) -> AnswerT:
+    """Return or raise what `call` does in another thread, and run `meanwhile` here each `every` seconds until then."""
+    answer: Future[AnswerT] = Future()
+    context = copy_context()
+
+    def make() -> None:
+        try:
+            answer.set_result(context.run(call))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            answer.set_exception(error)
+
+    threading.Thread(target=make, name="gpuyard-call", daemon=True).start()
+    while not wait([answer], every).done:
+        meanwhile()
+    return answer.result()

@@ -86,7 +86,9 @@ def introduce(settings: WorkerSettings, transport: Transport, own: Opened, stop:
 
     def say(who: introduction.Identity) -> Welcome:
         def hello() -> Hello:
-            return introduction.hello(who, own.state, own.runtimes, own.sampler.first(SAMPLE_SECONDS))
+            return introduction.hello(
+                who, own.state, own.runtimes, own.sampler.first(SAMPLE_SECONDS), own.spool.leases()
+            )
 
         waits = backoff(settings.retry_min_seconds, settings.retry_max_seconds)
         return say_hello(own.plane, own.spool, hello, waits, stop)

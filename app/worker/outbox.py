@@ -4,6 +4,7 @@
 |---|---|
 | a verdict | it is settled |
 | no answer, 429, 502 to 504 | the same bytes go out again, however long it takes |
+| no answer yet | what finishes meanwhile is spooled |
 | 500 again and again | it is cut up; a row alone waits until others are stored, and then goes home as a failed one |
 | refused as a whole | it is cut up; a shard with a row that is not taken has failed |
 """
@@ -14,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 
@@ -26,6 +28,7 @@ from app.worker.backlog import Backlog
 from app.worker.canary import Canary
 from app.worker.handin import HandIn
 from app.worker.kit import Kit
+from app.worker.loop import answered
 from app.worker.shard import Fate, Shard
 from app.worker.smaller import cut_up, without_answer
 from app.worker.spool import Spooled, SpoolKind
@@ -36,6 +39,7 @@ MOST_BUGS = 3
 TOO_LARGE = 413
 LEAST_BYTES = 64 * 1024
 """No proxy takes less; smaller hand-ins would only be more of them."""
+AnswerT = TypeVar("AnswerT")
 log = structlog.get_logger("gpuyard.worker")
 
 
@@ -92,6 +96,7 @@ class Outbox:
         self._max_bytes = handin.MAX_BYTES
         self._waiting: deque[_Sent] = deque()
         self._doubtful: deque[_Sent] = deque()
+        self._took_seconds = 0.0
 
     @property
     def gives_up(self) -> bool:
@@ -105,6 +110,18 @@ class Outbox:
     def has_doubts(self, lease_id: int) -> bool:
         """Tell whether rows of a lease wait, because the API breaks on them or on everything: it cannot end yet."""
         return any(lease_id in sent.hand_in.leases for sent in self._doubtful)
+
+    def ask(self, call: Callable[[], AnswerT]) -> AnswerT:
+        """Make a call, and spool what finishes while it is not answered in time.
+
+        In time is within a segment, or as soon as the last answer came: a service that is slow gets no more hand-ins
+        for that. A call may hang for half a minute; neither a `kill -9` nor a self-stop is to cost rows meanwhile.
+        """
+        began = time.monotonic()
+        every = max(self._kit.segment_seconds, self._took_seconds)
+        answer = answered(call, every=every, meanwhile=self._gather_one)
+        self._took_seconds = time.monotonic() - began
+        return answer
 
     def bring_home(self) -> None:
         """Hand in what is finished."""
@@ -160,7 +177,9 @@ class Outbox:
         built = sent.hand_in
         shards = {shard.lease_id: shard for shard in self._shards()}
         try:
-            answer = self._kit.plane.hand_in(built.body, ends=bool(built.ends), deadline_seconds=seconds)
+            answer = self.ask(
+                lambda: self._kit.plane.hand_in(built.body, ends=bool(built.ends), deadline_seconds=seconds)
+            )
         except TryLater as error:
             ours = {shard.lease_id for shard in self._shards() if shard.fate is not Fate.GONE}
             if not self.gives_up and ours & built.leases:

@@ -7,6 +7,7 @@ from app.domain.runtimes import RuntimeFacts
 from app.schemas.workers import (
     MAX_ENDPOINT,
     MAX_ENDPOINTS,
+    MAX_LOADED,
     MAX_MODEL_NAME,
     MAX_MODELS,
     MAX_SLOTS,
@@ -40,6 +41,9 @@ def info(place: Place) -> RuntimeInfo:
         alive=facts.alive and not breaker.is_down,
         reason=reason(facts, breaker)[:500] or None,
         models=_names(facts),
+        loaded=[name for name in facts.loaded if len(name) <= MAX_MODEL_NAME][:MAX_LOADED]
+        if facts.alive and facts.loaded is not None
+        else None,
         endpoints=[path for path in facts.endpoints if len(path) <= MAX_ENDPOINT][:MAX_ENDPOINTS],
         slots=max(0, min(facts.slots, MAX_SLOTS)) if facts.slots is not None else None,
         version=facts.version[:100] if facts.version else None,

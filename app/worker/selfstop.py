@@ -1,4 +1,4 @@
-"""Gives up leases of which nothing was heard for too long. Its own loop: it works while a heartbeat hangs (LS-05)."""
+"""Stops jobs of whose leases nothing was heard for too long. A loop of its own, for a heartbeat may hang (LS-05)."""
 
 from app.worker.held import HeldLeases
 from app.worker.loop import Loop
@@ -17,6 +17,6 @@ class SelfStop(Loop):
         self._held = held
 
     def turn(self) -> float:
-        """Drop what is overdue."""
-        self._held.drop_overdue()
+        """Stop what is overdue."""
+        self._held.stop_overdue()
         return LOOK_SECONDS

@@ -79,6 +79,8 @@ class Settler(Loop):
             for shard in left:
                 self._drop([shard.lease_id], "the worker leaves")
             self.stop()
+            if not self._outbox.gives_up:
+                self._tell_live_counts(at_end=True)
         more = any(not shard.is_empty and shard.is_settled for shard in left)
         # Else there would be one hand-in after the other: while one is under way, another shard often ends.
         return 0.0 if more and (self._closing or self._outbox.left_over) else self.period
@@ -149,7 +151,7 @@ class Settler(Loop):
             self._reports[shard.lease_id] = self._kit.spool.keep(SpoolKind.FAILURE, report.model_dump_json().encode())
         item = self._reports[shard.lease_id]
         try:
-            answer = self._kit.plane.report_failure(report, deadline_seconds=TRY_SECONDS)
+            answer = self._outbox.ask(lambda: self._kit.plane.report_failure(report, deadline_seconds=TRY_SECONDS))
         except TryLater:
             if self._outbox.gives_up:
                 if item is not None:
@@ -177,7 +179,7 @@ class Settler(Loop):
     def _release_these(self, leases: list[int], reason: str) -> None:
         request = ReleaseRequest(worker_id=self._kit.worker_id, leases=leases, reason=reason)
         try:
-            answer = self._kit.plane.release(request, deadline_seconds=TRY_SECONDS)
+            answer = self._outbox.ask(lambda: self._kit.plane.release(request, deadline_seconds=TRY_SECONDS))
         except TryLater:
             return  # the next turn tries again; if none comes, the leases end by their own clock
         except Dismissed as error:
@@ -199,8 +201,8 @@ class Settler(Loop):
         with self._lock:
             self._shards = {key: shard for key, shard in self._shards.items() if shard.fate is not Fate.GONE}
 
-    def _tell_live_counts(self) -> None:
+    def _tell_live_counts(self, *, at_end: bool = False) -> None:
         try:
-            self._live_counts.tell(self.shards())
+            self._live_counts.tell(self.shards(), at_end=at_end)
         except Dismissed as error:
             self._dismissed(error)

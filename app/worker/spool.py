@@ -131,13 +131,13 @@ class Spool:
         """Count what waits for an answer."""
         return len(self._files())
 
-    def ending_leases(self) -> list[int]:
-        """The leases whose end lies in the spool (`Bye.spooled`)."""
+    def leases(self) -> list[int]:
+        """Return the leases of which something lies in the spool: they must outlive this process for that."""
         found: set[int] = set()
         with self._lock:
             paths = self._files()
         for path in paths:
-            found.update(_ending(path))
+            found.update(_leases(path))
         return sorted(found)
 
     def _files(self) -> list[Path]:
@@ -219,12 +219,13 @@ def _send(item: Spooled, plane: ControlPlane, deadline_seconds: float) -> None:
     log.info("spool.sent", file=item.path.name, parts=answer.parts, ends=answer.ends)
 
 
-def _ending(path: Path) -> list[int]:
+def _leases(path: Path) -> list[int]:
     try:
         with path.open("rb") as file:
             first = file.readline()
         if path.suffix == f".{SpoolKind.FAILURE}":
             return [FailureReport.model_validate_json(first).lease_id]
-        return [end.lease_id for end in HandInHeader.model_validate_json(first).ends]
+        header = HandInHeader.model_validate_json(first)
+        return [*(part.lease_id for part in header.parts), *(end.lease_id for end in header.ends)]
     except (OSError, ValidationError):
         return []

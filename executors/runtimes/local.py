@@ -72,7 +72,8 @@ class LocalExecutor(OpenAICompatibleExecutor):
                 name for cap in _NEEDS_TEMPLATE if not caps.get(cap) for name in _NEEDS_TEMPLATE[cap]
             )
         endpoints = (*_ENDPOINTS, "/v1/embeddings") if self.settings.local_embeddings else _ENDPOINTS
-        return replace(facts, slots=self.settings.local_slots, endpoints=endpoints)
+        loaded = tuple(model.id for model in facts.models)
+        return replace(facts, slots=self.settings.local_slots, endpoints=endpoints, loaded=loaded)
 
     def unsupported(self, endpoint: str) -> frozenset[str]:
         """Add what the model's chat template has no place for."""

@@ -90,7 +90,7 @@ class OllamaExecutor(OpenAICompatibleExecutor):
         self._loads = Loads(self._load)
 
     def look(self, deadline: float) -> RuntimeFacts:
-        """Ask for the version and what is installed."""
+        """Ask for the version, what is installed, and what is in memory."""
         version = str(self._get_json("/api/version", deadline)["version"])
         models = self._get_json("/api/tags", deadline)["models"]
         self._families = {canonical_model(str(model["name"])): _family(model) for model in models}
@@ -102,7 +102,14 @@ class OllamaExecutor(OpenAICompatibleExecutor):
             endpoints=(*_SINCE_OLDEST, "/v1/responses") if _since(version, _RESPONSES_SINCE) else _SINCE_OLDEST,
             slots=self.settings.ollama_num_parallel,
             version=version,
+            loaded=self._loaded(deadline),
         )
+
+    def _loaded(self, deadline: float) -> tuple[str, ...] | None:
+        try:
+            return tuple(str(model["name"]) for model in self._get_json("/api/ps", deadline)["models"])
+        except Exception:  # noqa: BLE001 - it takes rows all the same
+            return None
 
     def unsupported(self, endpoint: str) -> frozenset[str]:
         """Add what this version of Ollama would leave out in silence."""

@@ -63,9 +63,11 @@ class VLLMExecutor(OpenAICompatibleExecutor):
         if not before <= {model.id for model in facts.models}:
             self._missed_until = now + _MISSED_SECONDS
         self._listed_breaks, self._list_again_at = breaks, now if now < self._missed_until else now + _LIST_SECONDS
-        if self._facts.alive:
-            return replace(facts, version=self._facts.version, endpoints=self._facts.endpoints)
-        return replace(facts, version=self._version(deadline), endpoints=self._endpoints(deadline))
+        known = self._facts if self._facts.alive else None
+        version = known.version if known else self._version(deadline)
+        endpoints = known.endpoints if known else self._endpoints(deadline)
+        loaded = tuple(model.id for model in facts.models) if version else None  # vLLM lists what it has in memory
+        return replace(facts, version=version, endpoints=endpoints, loaded=loaded)
 
     def forget(self) -> None:
         """Have the next look ask for the models."""

@@ -10,9 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 from sqlalchemy import event
+from sqlmodel import col, update
 
 from app.db import metrics as metrics_sql
 from app.db.store import DatabaseUnavailable
+from app.db.tables import Worker
 from app.domain.metrics import METRICS, Source
 from app.domain.webhooks import networks
 from app.schemas.webhooks import NewWebhookEndpoint
@@ -160,7 +162,8 @@ def test_a_worker_shows_its_gpus_and_its_silence(served_on_sqlite: Served) -> No
         assert found.all("gpuyard_runtimes") == {("gpu", "alive"): 1}
 
         for seconds, state in ((55, "unreachable"), (10, "stale")):
-            served.shift(seconds=seconds)
+            with served.yard.store.begin() as session:
+                session.execute(update(Worker).values(last_seen_at=col(Worker.last_seen_at) - seconds * 1000))
             assert scrape(scraper).all("gpuyard_workers") == {("gpu", state): 1}
         assert scrape(scraper).all("gpuyard_gpu_memory_used_bytes") == {}, "what it said is no figure of now"
 

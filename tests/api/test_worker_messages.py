@@ -1,11 +1,14 @@
 """A worker's message with a strange value anywhere in it is answered, and never by a 500."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from app.client.errors import Dismissed
+from app.schemas.workers import PROTOCOL
 from tests.hands import Hands, hello
 from tests.served import Served
 
@@ -86,3 +89,9 @@ def test_no_value_in_a_hand_in_is_a_bug_of_ours(served: Served, hands: Hands) ->
         for body in (b"", b"\n", b"{}\n", b"null\n", b"\xff\n", b"{}", b"[" * 100_000 + b"\n"):
             answer = http.post("/workers/upload-results", content=body)
             assert (answer.status_code, set(answer.json())) == (400, {"error"}), body
+
+
+def test_a_worker_of_another_protocol_gets_426_and_what_to_do(served_on_sqlite: Served) -> None:
+    with closing(Hands(served_on_sqlite)) as hands, pytest.raises(Dismissed, match="install the same gpuyard") as said:
+        hands.plane.register(hello("gpu2").model_copy(update={"protocol": PROTOCOL + 1}))
+    assert (said.value.status, said.value.code) == (426, "protocol_mismatch")

@@ -23,11 +23,11 @@ RULES = PoolRules(max_load=1.0, min_memory_gb=10.0)
 WRONG = (
     ({"state": WorkerState.DRAINING}, No.DRAINING),
     ({"phase": Phase.SETUP}, No.PHASE),
+    ({"unreachable": True}, No.UNREACHABLE),
+    ({"disk_full": True}, No.DISK),
     ({"memory_gb": 9.9}, No.MEMORY),
     ({"load_per_cpu": 1.1}, No.LOAD),
-    ({"disk_full": True}, No.DISK),
     ({"free_slots": 0}, No.SLOTS),
-    ({"unreachable": True}, No.UNREACHABLE),
 )
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster import Cluster
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.submitted import Submitted
-from tests.e2e.yard import TIMING, Yard, until
+from tests.e2e.yard import PROMPTS, TIMING, TOLERATION_SECONDS, Yard, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -75,6 +75,16 @@ def assert_nothing_ran_twice(yard: Yard, batch: Submitted, prefix: str) -> None:
     assert all(worker.alive for worker in yard.workers.values())
 
 
+def assert_only_what_was_cut_ran_twice(yard: Yard, batch: Submitted, prefix: str) -> None:
+    """The workers gave their leases up meanwhile, so what was in flight then has to run again."""
+    batch.ended(seconds=120)
+    assert_each_row_once(batch, prefix, ROWS)
+    again = yard.runtime.stats()["requests"] - ROWS
+    assert again <= len(yard.workers) * PROMPTS, f"{again} of {ROWS} rows ran twice"
+    assert "lease.expired" not in {event["type"] for event in yard.events(batch.id)}
+    assert all(worker.alive for worker in yard.workers.values())
+
+
 @pytest.mark.parametrize("database", ["sqlite", ON_POSTGRES])
 def test_the_api_frozen_for_a_minute_costs_no_lease_and_no_row_runs_twice(make_yard: MakeYard, database: str) -> None:
     """Workers may hold on for longer than it is frozen; nobody could have heard them meanwhile (PROTOCOL 4)."""
@@ -105,6 +115,33 @@ def test_the_database_frozen_for_a_minute_costs_no_lease_and_no_row_runs_twice(
     assert_nothing_ran_twice(yard, batch, "database")
     assert "service.absence" in {event["type"] for event in yard.events("api")}
     assert yard.ready["pids"] == pids
+
+
+@pytest.mark.postgres
+def test_what_was_finished_before_leases_were_given_up_runs_once_though_the_database_froze_for_longer(
+    make_yard: MakeYard, postgres_cluster: Cluster
+) -> None:
+    """The workers give up after ten of the sixty seconds; what they had finished by then waits in their spools."""
+    yard = make_yard("postgres", {"GPUYARD_TOLERATION_SECONDS": "12"})
+    batch = run_through(yard, "tolerated")
+    with frozen(postgres_cluster):
+        time.sleep(60.0)  # that is the fault
+    assert_only_what_was_cut_ran_twice(yard, batch, "tolerated")
+
+
+@pytest.mark.parametrize("database", ["sqlite", ON_POSTGRES])
+def test_what_was_finished_while_the_api_froze_for_twice_the_lease_runs_once(
+    make_yard: MakeYard, database: str
+) -> None:
+    """Beat and the control worker go on, and blame no worker for what nobody could hear."""
+    yard = make_yard(database)
+    batch = run_through(yard, "twice")
+    with yard.frozen("api"):
+        time.sleep(2 * TOLERATION_SECONDS)  # that is the fault
+    assert_only_what_was_cut_ran_twice(yard, batch, "twice")
+    for name in yard.workers:
+        worker = yard.http.get(f"/v1/workers/{name}").json()
+        assert "worker.offline" not in {event["type"] for event in yard.events(worker["id"])}
 
 
 def test_the_broker_frozen_for_a_minute_is_missed_by_no_batch(make_yard: MakeYard) -> None:

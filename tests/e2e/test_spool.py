@@ -67,8 +67,8 @@ class Victim:
                 found += sum(part.completed + part.failed for part in header.parts)
         return found
 
-    def submit(self, *, latency_ms: int = 50) -> Submitted:
-        return self._yard.submit(marked(self._name, ROWS, f"latency_ms={latency_ms}"))
+    def submit(self, *, latency_ms: int = 50, rows: int = ROWS) -> Submitted:
+        return self._yard.submit(marked(self._name, rows, f"latency_ms={latency_ms}"))
 
     def asked(self) -> int:
         """How many rows the runtime was asked for."""
@@ -79,9 +79,9 @@ class Victim:
         self._between.let_through()
         self._start()
 
-    def ended(self, batch: Submitted) -> None:
+    def ended(self, batch: Submitted, *, rows: int = ROWS) -> None:
         batch.ended(seconds=60)
-        assert_each_row_once(batch, self._name, ROWS)
+        assert_each_row_once(batch, self._name, rows)
         until(lambda: self.spool == [], "the spool is empty")
 
 
@@ -143,6 +143,17 @@ def test_killed_when_its_hand_in_is_sent(victim: Victim, between: Gateway) -> No
     victim.dies_and_comes_back()
     victim.ended(batch)
     assert victim.asked() <= 2 * ROWS - spooled
+
+
+def test_killed_when_no_hand_in_was_answered_for_long(victim: Victim, yard: Yard, between: Gateway) -> None:
+    """What finishes while a call hangs is spooled before that call ends, which may take half a minute."""
+    between.hold(*HAND_INS)
+    batch = victim.submit(rows=10 * ROWS)
+    until(lambda: yard.runtime.stats()["completed"] == 10 * ROWS, "all rows are answered")
+    until(lambda: victim.spooled_rows() == 10 * ROWS, "all of them are in the spool", seconds=10)
+    victim.dies_and_comes_back()
+    victim.ended(batch, rows=10 * ROWS)
+    assert victim.asked() == 10 * ROWS
 
 
 def test_killed_when_its_hand_in_is_answered(victim: Victim, yard: Yard) -> None:

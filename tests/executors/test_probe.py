@@ -23,6 +23,21 @@ def test_a_model_of_ollama_is_known_with_and_without_latest(ollama_server: Calla
     executor.close()
 
 
+def test_a_runtime_tells_what_it_has_in_memory(
+    ollama_server: Callable[..., RuntimeProcess], vllm: VLLMExecutor
+) -> None:
+    """A-02. That it changes is no reason to tell of the runtime anew, which stops claims until that is heard."""
+    executor = OllamaExecutor(ExecutorSettings(), ollama_server("--models", "a,b:7b").url)
+    before = executor.probe()
+    assert before.loaded == ()
+    assert run(executor, chat_row(model="a")).ok
+    assert executor.probe().loaded == ("a:latest",)
+    assert executor.probe() == before
+    executor.close()
+    facts = vllm.probe()
+    assert facts.loaded == tuple(model.id for model in facts.models)
+
+
 def test_a_vllm_tells_its_version_and_endpoints(vllm: VLLMExecutor) -> None:
     for _ in range(2):
         facts = vllm.probe()

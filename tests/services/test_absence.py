@@ -7,12 +7,13 @@ from sqlmodel import col
 from app.db.leases import overdue
 from app.db.tables import Job
 from app.domain.errors import Conflict
-from app.services import presence
+from app.services import presence, worker_views
 from app.services.context import Yard
 from app.services.leases import end_silenced
 from app.sweeps import heartbeat_sweeper
 from tests.interleaving import doing
 from tests.yards import (
+    USER,
     Machine,
     cancel,
     events,
@@ -181,9 +182,23 @@ def test_a_lease_that_no_sweep_can_end_keeps_no_other_from_its_end(yard: Yard) -
     assert [job.state for job in shards(yard, batch_id)] == ["done", "queued"]
 
 
+def test_no_worker_is_called_silent_for_what_nobody_could_hear(yard: Yard) -> None:
+    """Neither by a sweep of another process while no API listens, nor by anybody at its return."""
+    one = machine(yard)
+    later(yard, 16 * 60, listening=False)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 0}
+    presence.tick(yard)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 0}
+    shown = worker_views.show(yard, USER, one.id)
+    assert (shown.state, shown.no_lease, shown.slots["batches"].free) == ("active", None, 1)
+    later(yard, 51)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 1}
+    assert worker_views.show(yard, USER, one.id).state == "offline"
+
+
 def test_silence_is_stored_once_and_forgotten_with_the_next_beat(yard: Yard) -> None:
     one = machine(yard)
-    later(yard, 2 * 86_400, listening=False)
+    later(yard, 60)
     assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 1}
     assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 0}
     assert worker(yard, one.id).offline_at is not None

@@ -78,3 +78,15 @@ def test_who_runs_all_that_it_has_slots_for_is_free_for_no_other_batch_though_it
     assert (shown.slots["batches"].free, shown.no_lease) == (0, "slots")
     (grant,) = one.claim().grants
     assert lease(yard, grant.lease_id).batch_id == following
+
+
+def test_that_other_work_goes_first_is_shown_before_that_all_slots_are_taken(yard: Yard) -> None:
+    """R-34."""
+    one = machine(yard, "one")
+    validated(yard, rows=8)
+    one.claim()
+    urgent = validated(yard, rows=8, priority=1)
+    one.claim()
+    validated(yard, rows=8, priority=2)
+    assert one.claim(running=urgent).no == "yield"
+    assert worker_views.show(yard, USER, "one").no_lease == "yield"

@@ -1,10 +1,16 @@
 """The ladder of silence at its edges (R-03, LS-03, LS-04, WS-04), and a worker that comes back too late."""
 
+import re
+
 import pytest
 
+from app.domain.workers import Phase
 from app.schemas.polls import Poll
-from app.services import polls, worker_views
+from app.schemas.segments import Progress
+from app.schemas.workers import PROTOCOL
+from app.services import polls, worker_views, workers
 from app.services.context import Yard
+from app.services.workers import ProtocolMismatch
 from app.sweeps import heartbeat_sweeper
 from tests.yards import (
     USER,
@@ -52,6 +58,17 @@ def test_what_is_seen_of_a_silent_worker_and_that_one_heartbeat_mends_it(
     assert seen(standing, one) == ("active", 1)
 
 
+@pytest.mark.parametrize(("silent", "state"), [(51, "offline"), (60, "offline"), (61, "stale")])
+def test_one_that_was_noted_as_offline_is_shown_as_stale_in_its_time(standing: Yard, silent: int, state: str) -> None:
+    """Of gone, stale, offline and unreachable the first that holds is shown."""
+    one = machine(standing)
+    later(standing, silent)
+    assert heartbeat_sweeper.run_once(standing, 100) == {"offline": 1}
+    assert seen(standing, one) == (state, 0)
+    one.bye()
+    assert seen(standing, one) == ("gone", 0)
+
+
 @pytest.mark.parametrize(("silent", "offline"), [(49, 0), (50, 0), (51, 1)])
 def test_it_is_noted_as_offline_after_its_grace_and_not_before(standing: Yard, silent: int, offline: int) -> None:
     """A-11, WS-06."""
@@ -95,6 +112,34 @@ def test_a_worker_that_said_goodbye_is_mended_by_no_heartbeat(yard: Yard) -> Non
     one.beat()  # it was under way
     assert one.claim().grants == []
     assert worker(yard, one.id).state == "gone"
+
+
+def test_gone_stays_gone_until_a_new_hello(yard: Yard) -> None:
+    """WS-02: whatever comes of it late, and however long it is silent."""
+    one = machine(yard)
+    one.bye()
+    one.beat()
+    polls.note(yard, one.caller, Poll(worker_id=one.id, boot_id=one.boot_id, phase=Phase.READY))
+    workers.progress(
+        yard, one.caller, Progress(worker_id=one.id, batch_id="b", completed=0, failed=0), boot_id=one.boot_id
+    )
+    one.release(1)
+    later(yard, 3600)
+    assert heartbeat_sweeper.run_once(yard, 100) == {"offline": 0}
+    assert (seen(yard, one), worker(yard, one.id).state) == (("gone", 0), "gone")
+    one.hello()
+    assert seen(yard, one)[0] != "gone"
+
+
+def test_a_worker_of_another_protocol_is_told_to_upgrade(yard: Yard) -> None:
+    with pytest.raises(ProtocolMismatch, match="install the same gpuyard on both sides") as refused:
+        Machine(yard).hello(protocol=PROTOCOL + 1)
+    assert (refused.value.status, refused.value.code) == (426, "protocol_mismatch")
+
+
+def test_a_workers_id_is_wrk_and_a_ulid(yard: Yard) -> None:
+    """A-14."""
+    assert re.fullmatch(r"wrk_[0-7][0-9A-HJKMNP-TV-Z]{25}", machine(yard).id)
 
 
 def test_a_worker_that_thaws_after_its_lease_is_refused_everything_and_its_shard_ends_once(yard: Yard) -> None:

@@ -8,7 +8,7 @@ from openai import OpenAI
 
 from app.domain.rowsets import RowSet
 from app.schemas.segments import HandInHeader
-from app.worker import live_counts, outbox
+from app.worker import outbox
 from tests.fakes.control_plane import FakeControlPlane, rows
 from tests.fakes.gateway import Gateway, gateway
 from tests.fakes.plane_answers import Answer
@@ -136,12 +136,10 @@ def test_an_api_that_breaks_on_all_of_them_is_asked_once_a_turn(
     plane: FakeControlPlane,
     start_agent: StartAgent,
     runtime: SteeredExecutor,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live_counts, "PROGRESS_SECONDS", 0.0)  # told once a turn
     plane.give_batch(list(rows(8)), shard_rows=8)
     plane.refuses = lambda call: Answer(500) if call.route == "results" else None
-    start_agent(max_concurrent_prompts=8)
+    start_agent(max_concurrent_prompts=8, progress_interval_seconds=1e-6)  # reported once a turn
     plane.wait(lambda: alone_in(plane) == set(range(8)))
     before, turns = len(plane.calls), len(plane.called("progress"))
     plane.wait(lambda: len(plane.called("progress")) > turns + 5)

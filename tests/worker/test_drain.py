@@ -384,4 +384,4 @@ def test_a_claim_that_is_out_when_the_drain_begins_is_waited_for_and_what_it_bri
     answered.set()
     assert agent.join(10)
     assert (plane.states(), runtime.started) == ({1: "released"}, [])
-    assert [call.route for call in plane.calls if call.route != "heartbeat"][-2:] == ["release", "bye"]
+    assert [call.route for call in plane.calls if call.route in {"release", "bye"}] == ["release", "bye"]

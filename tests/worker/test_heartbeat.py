@@ -51,7 +51,7 @@ class Yard:
 
     def overdue_at(self, now: float) -> list[int]:
         self.now = now
-        return self.held.drop_overdue()
+        return self.held.stop_overdue()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Hello: the spool first, ten tries, and a name that is free (A-15, R-09, PROTOCOL 3)."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from itertools import islice, repeat
@@ -101,6 +102,11 @@ class TestTheName:
         welcome = introduce(WHO, names(None, "box 7", tmp_path), under, tmp_path)  # type: ignore[arg-type]
         assert welcome.name == "box-7-3"
         assert list(names(None, "box 7", tmp_path)) == ["box-7-3"]
+
+    @pytest.mark.parametrize("machine_id", ["auto", "", " "])
+    def test_a_machine_without_a_name_of_its_own_has_its_host_name(self, tmp_path: Path, machine_id: str) -> None:
+        """C-06."""
+        assert next(names(None, machine_id, tmp_path)) == f"{socket.gethostname()}-1"
 
     @pytest.mark.parametrize("left", [b"", b"\xff\xfe\x00", b"no name", b"x" * 5000])
     def test_that_a_broken_disk_left_is_no_name(self, tmp_path: Path, left: bytes) -> None:

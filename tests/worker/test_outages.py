@@ -1,17 +1,21 @@
 """A control plane that is away for long: what a worker finished meanwhile is on disk, and gets there in the end."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from app.domain.rowsets import RowSet
-from app.schemas.segments import HandInHeader
-from app.worker import live_counts, outbox, settler, share
+from app.schemas.segments import HandInHeader, Part
+from app.schemas.wire import UsageCounts
+from app.worker import outbox, settler, share
 from app.worker.agent import Agent
+from app.worker.spool import Spool, SpoolKind
 from tests.e2e.yard import until
 from tests.fakes.control_plane import Answer, FakeControlPlane, refusal, rows
+from tests.fakes.plane_answers import Hang
 from tests.fakes.steered_executor import SteeredExecutor
 
 StartAgent = Callable[..., Agent]
@@ -52,6 +56,57 @@ def test_each_row_that_finishes_meanwhile_is_spooled_and_not_only_the_first(
     plane.wait(lambda: plane.states() == {1: "reported"})
     assert [json.loads(line)["custom_id"] for _, line in sorted(plane.stored.items())] == [f"row-{n}" for n in range(4)]
     until(lambda: not list((tmp_path / "state" / "spool").iterdir()), "the spool is empty")
+
+
+def test_a_hello_names_the_leases_whose_rows_could_not_be_handed_in(
+    plane: FakeControlPlane, start_agent: StartAgent, tmp_path: Path
+) -> None:
+    """What the API breaks on lets the worker start; its leases do not end with that, so it can still be taken."""
+    folder = tmp_path / "state" / "spool"
+    folder.mkdir(parents=True)
+    part = Part(lease_id=7, seq=1, rows="0", completed=1, failed=0, usage=UsageCounts(), length=2)
+    header = HandInHeader(worker_id="wrk_1", batch_id="batch_1", parts=[part])
+    Spool(folder).write(SpoolKind.HAND_IN, header.model_dump_json().encode() + b"\n{}")
+    plane.refuses = lambda call: Answer(500) if call.route == "results" else None
+    start_agent()
+    assert [call.body["held"] for call in plane.called("register")] == [[7]]
+
+
+@pytest.mark.parametrize("route", ["results", "release"])
+def test_each_row_that_finishes_while_a_call_hangs_is_spooled(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent, tmp_path: Path, route: str
+) -> None:
+    """Whichever call it is: a service that is silent answers none for half a minute, and the worker may be killed."""
+    answered = threading.Event()
+    plane.next(route, Hang(answered))
+    plane.give_batch(list(rows(8)), shard_rows=4)
+    agent = start_agent(max_concurrent_prompts=8)
+    runtime.wait(lambda: len(runtime.running) == 8)
+    if route == "release":
+        agent._shares.held.stop([1])
+    else:
+        runtime.let(4)
+    plane.wait(lambda: plane.called(route))
+    for row in (5, 6, 7):
+        runtime.let(row)
+        until(lambda: row in spooled(tmp_path / "state" / "spool"), f"row {row} is spooled")  # noqa: B023 - now
+    answered.set()
+    runtime.let_all()
+    plane.wait(lambda: set(plane.stored) == set(range(8)))
+
+
+def test_the_last_report_of_a_share_leaves_no_row_that_is_not_handed_in(
+    plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
+) -> None:
+    """A-05: also of a share that is shorter than the interval, and where the first try gets no answer."""
+    plane.next("progress", Answer(503))
+    plane.give_batch(list(rows(4)))
+    runtime.let_all()
+    start_agent(progress_interval_seconds=600.0)
+    plane.wait(lambda: len(plane.called("progress")) == 2)
+    assert plane.states() == {1: "reported"}
+    last = plane.called("progress")[-1].body
+    assert (last["batch_id"], last["completed"], last["failed"]) == ("batch_1", 0, 0)
 
 
 def test_what_was_finished_before_a_lease_was_given_up_is_taken_while_that_lease_lives(
@@ -143,13 +198,10 @@ def test_a_failure_that_nobody_answers_is_left_to_the_spool_once(
     assert len(agents[0]._own.spool._orphans) == 1
 
 
-def test_a_dismissal_is_heard_with_the_progress_too(
-    plane: FakeControlPlane, start_agent: StartAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_counts, "PROGRESS_SECONDS", 0.0)
+def test_a_dismissal_is_heard_with_the_progress_too(plane: FakeControlPlane, start_agent: StartAgent) -> None:
     plane.timing |= {"renew_seconds": 60.0}
     plane.next("progress", refusal(401))
     plane.give_batch(list(rows(4)))
-    agent = start_agent(kill_after_seconds=1.0)
+    agent = start_agent(kill_after_seconds=1.0, progress_interval_seconds=1e-6)
     assert agent.join(30)
     assert agent.exit_code == 1

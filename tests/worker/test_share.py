@@ -327,9 +327,10 @@ class TestSelfStop:
         runtime.wait(lambda: len(runtime.cut) == 4)
         frozen.set()
 
-    def test_leaves_unsent_rows_in_the_spool_and_sends_them_later(
+    def test_hands_in_what_was_finished_and_gives_the_lease_back_when_the_control_plane_answers_again(
         self, plane: FakeControlPlane, runtime: SteeredExecutor, start_agent: StartAgent
     ) -> None:
+        """Its heartbeats list the lease until then: nobody takes it for forgotten meanwhile."""
         plane.timing |= {"self_stop_seconds": 1.0}
         plane.give_batch(list(rows(4)))
         plane.next("results", *[Answer(503)] * 5)
@@ -338,8 +339,11 @@ class TestSelfStop:
         runtime.wait(lambda: len(runtime.running) == 4)
         runtime.let(0)
         runtime.wait(lambda: sorted(runtime.cut) == [1, 2, 3])
-        plane.wait(lambda: set(plane.stored) == {0}, 20)
-        assert "x-gpuyard-boot-id" not in plane.called("results")[-1].headers
+        plane.wait(lambda: plane.states()[1] == "released", 20)
+        assert set(plane.stored) == {0}
+        first_release = plane.calls.index(plane.called("release")[0])
+        beats = [call for call in plane.calls[:first_release] if call.route == "heartbeat"]
+        assert all(call.body["leases"] == [1] for call in beats[-5:])
 
 
 def test_shards_of_a_runtime_that_died_go_to_another_worker(

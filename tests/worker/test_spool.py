@@ -11,7 +11,8 @@ import pytest
 from app.client.control_plane import BOOT_ID_HEADER, ControlPlane
 from app.client.errors import Dismissed, TryLater
 from app.schemas.claims import FailureReport
-from app.schemas.segments import End, HandInHeader
+from app.schemas.segments import End, HandInHeader, Part
+from app.schemas.wire import UsageCounts
 from app.worker.spool import MOST_BROKEN, Spool, SpoolKind
 from app.worker.spool_sender import RETRY_SECONDS, SpoolSender
 from tests.fakes.control_plane import Answer, FakeControlPlane, Lease, Lose, refusal
@@ -136,7 +137,7 @@ def test_what_a_file_system_or_a_person_puts_there_is_none_of_ours(tmp_path: Pat
     spool = Spool(tmp_path)
     item = spool.write(SpoolKind.HAND_IN, hand_in(1))
     (tmp_path / name).write_bytes(b"{}")
-    assert (spool.count(), spool.ending_leases()) == (1, [1])
+    assert (spool.count(), spool.leases()) == (1, [1])
     spool.remove(item)
     assert not Spool(tmp_path).has_orphans
 
@@ -166,7 +167,7 @@ def test_a_folder_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
     assert spool.error is None
     assert Spool(folder).count() == 0
     spool.write(SpoolKind.HAND_IN, hand_in(1))
-    assert Spool(folder).ending_leases() == [1]
+    assert Spool(folder).leases() == [1]
 
 
 def test_a_file_that_cannot_be_removed_keeps_no_shard_from_its_end_and_is_said(tmp_path: Path) -> None:
@@ -188,9 +189,18 @@ def test_failures_are_sent_too_and_all_ends_are_named_in_bye(
     spool.write(SpoolKind.HAND_IN, hand_in(1))
     report = FailureReport(worker_id="wrk_1", lease_id=3, request_id="f", error="broken")
     spool.write(SpoolKind.FAILURE, report.model_dump_json().encode())
-    assert spool.ending_leases() == [1, 3]
+    assert spool.leases() == [1, 3]
     Spool(tmp_path).send_orphans(client, deadline_seconds=0)
     assert plane.states()[3] == "failed"
+
+
+def test_rows_in_the_spool_keep_their_lease_beyond_the_process(tmp_path: Path) -> None:
+    """Bye names it, and so does the next hello: else it ends with that, and its finished rows are refused."""
+    spool = Spool(tmp_path)
+    part = Part(lease_id=7, seq=1, rows="0", completed=1, failed=0, usage=UsageCounts(), length=2)
+    header = HandInHeader(worker_id="wrk_1", batch_id="batch_1", parts=[part])
+    spool.write(SpoolKind.HAND_IN, header.model_dump_json().encode() + b"\n{}")
+    assert spool.leases() == [7]
 
 
 def test_spooled_rows_are_the_owners_alone(tmp_path: Path) -> None:
