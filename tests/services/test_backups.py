@@ -16,7 +16,7 @@ from app.db import backups as backups_sql
 from app.db import schema
 from app.db.store import Store
 from app.db.tables import Blob
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, NotFound
 from app.domain.leases import LeaseVerdict
 from app.schemas.segments import PartVerdict
 from app.services import backups, files, results
@@ -28,6 +28,7 @@ from tests.migrated import migrate
 from tests.yards import (
     USER,
     Controller,
+    Machine,
     assert_sound,
     batch,
     events,
@@ -152,6 +153,27 @@ def test_a_worker_that_joined_after_the_backup_is_unknown(yard: Yard, fresh: Yar
     assert unknown.value.code == "no_worker"
     two.hello()
     two.beat()
+
+
+@ON_SQLITE
+def test_a_worker_of_the_backup_keeps_its_name_from_nobody_until_it_is_heard_again(
+    yard: Yard, fresh: Yard, data: Path, tmp_path: Path
+) -> None:
+    """The state folders of workers are in no backup, so a lost machine's worker comes as a new install."""
+    batch_id = validated(yard, 8)
+    lost, running = machine(yard, "lost"), machine(yard, "running")
+    (grant,) = running.claim().grants
+    saved(yard, data, tmp_path)
+    back = put_back(fresh, tmp_path)
+    later(back, 1)
+    running.yard = back
+    assert running.beat(grant.lease_id).leases == {grant.lease_id: LeaseVerdict.RENEWED}
+    with pytest.raises(Conflict, match="is alive"):
+        Machine(back, "running", install_id="another").hello()
+    assert Machine(back, "lost", install_id="another").hello().worker_id == lost.id
+    with pytest.raises(Conflict, match="superseded"):
+        replace(lost, yard=back).beat()
+    running.finish(batch_id, grant)
 
 
 @ON_SQLITE
