@@ -81,7 +81,7 @@ class LocalBlobs:
 
     def writer(self, key: str) -> "LocalBlobWriter":
         """Begin a blob that arrives in pieces."""
-        path = self._path(key)
+        path = self.path(key)
         self._check_marker()
         with _os_errors(key, writing=True):
             self._unfinished.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -97,7 +97,7 @@ class LocalBlobs:
     def open(self, key: str, start: int = 0, end: int | None = None) -> BinaryIO:
         """Open a range of a blob; the file stays readable when the blob is deleted meanwhile."""
         with self._missing_or_away(key):
-            file = self._path(key).open("rb", buffering=0)
+            file = self.path(key).open("rb", buffering=0)
             try:
                 length = os.fstat(file.fileno()).st_size
                 section = Section(file, start, length if end is None else min(end, length))
@@ -108,7 +108,7 @@ class LocalBlobs:
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Give a range of a blob at once, by one read of the file where a stream would take many."""
-        with self._missing_or_away(key), self._path(key).open("rb", buffering=0) as file:
+        with self._missing_or_away(key), self.path(key).open("rb", buffering=0) as file:
             length = os.fstat(file.fileno()).st_size
             left = max(0, (length if end is None else min(end, length)) - start)
             file.seek(start)
@@ -121,7 +121,7 @@ class LocalBlobs:
     def size(self, key: str) -> int:
         """Count the bytes of a blob."""
         with self._missing_or_away(key):
-            return self._path(key).stat().st_size
+            return self.path(key).stat().st_size
 
     def exists(self, key: str) -> bool:
         """Tell whether the blob is there."""
@@ -133,7 +133,7 @@ class LocalBlobs:
     def delete(self, key: str) -> None:
         """Remove a blob, if there."""
         with suppress(BlobMissing), self._missing_or_away(key):
-            self._path(key).unlink()
+            self.path(key).unlink()
 
     def collect_leftovers(self, older_than_seconds: float) -> int:
         """Remove unfinished writes by the age of their last write: what a killed process left behind."""
@@ -190,7 +190,8 @@ class LocalBlobs:
             self._check_marker()
             raise
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
+        """Return where the content of a key is, whether it is there or not."""
         return self._root / checked_key(key)[:2] / key[2:4] / key
 
 

@@ -107,6 +107,12 @@ def _compare_digest(yard: Yard, blob: Blob) -> None:
         raise BlobDamaged("its SHA-256 is not that of what was written", blob.key)
 
 
+def whose(yard: Yard, key: str) -> str:
+    """Say whose a content is, in words for people."""
+    with yard.store.read() as session:
+        return _owner(session, key)[1]
+
+
 def _found(yard: Yard, state: State, key: str, what: str = "") -> Found:
     with yard.store.read() as session:
         kind, of = _owner(session, key)

@@ -22,6 +22,7 @@ from app.schemas.segments import PartVerdict
 from app.services import backups, files, results
 from app.services.backups import Made
 from app.services.context import Yard
+from app.services.damage import note as note_damage
 from tests.damaged import WAYS, damage
 from tests.databases import Databases, PostgresDatabases
 from tests.migrated import migrate
@@ -264,6 +265,27 @@ def test_a_content_of_the_right_size_is_told_as_damaged_by_each_backup_until_it_
     yard.blobs.put(key, [good])
     assert saved(yard, data, tmp_path).damaged == ()
     assert LocalBlobs(tmp_path / "backup" / "blobs").read(key) == good
+
+
+@ON_SQLITE
+def test_what_was_lost_or_damaged_since_an_earlier_backup_is_told_and_its_whole_copy_stays(
+    yard: Yard, data: Path, tmp_path: Path
+) -> None:
+    lost, cut, noticed = (files.content(yard, USER, input_file(yard, rows)).blob_key for rows in (1, 2, 3))
+    good = {key: yard.blobs.read(key) for key in (lost, cut, noticed)}
+    assert saved(yard, data, tmp_path).damaged_here == ()
+    yard.blobs.delete(lost)
+    damage(yard.blobs, cut, WAYS["halved"])
+    damage(yard.blobs, noticed, WAYS["flipped"])
+    note_damage(yard, noticed, "its bytes are not those that were written")
+    for _ in range(2):
+        made = saved(yard, data, tmp_path)
+        assert (made.damaged, set(made.damaged_here)) == ((), {lost, cut, noticed})
+    copies = LocalBlobs(tmp_path / "backup" / "blobs")
+    for key, content in good.items():
+        assert copies.read(key) == content
+        yard.blobs.put(key, [content])
+    assert saved(yard, data, tmp_path).damaged_here == (), "though nothing has looked at it since"
 
 
 @ON_SQLITE
