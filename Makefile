@@ -61,6 +61,7 @@ test-long: $(VENV)/.dev ## the second forms of the slow tests: fleets without a 
 
 test-50k: $(VENV)/.dev ## the tests of large batches with 50,000 rows instead of some thousands; prints their figures
 	GPUYARD_TEST_ROWS=50000 $(BIN)/python -m pytest tests/e2e/test_lost_workers.py tests/e2e/test_default_timings.py \
+		tests/e2e/test_retries.py \
 		$(FIGURES)
 
 test-million: $(VENV)/.dev $(ENGINE) ## a batch of 1,000,000 rows through the SDK, every line checked; prints time, memory, disk (4 GB)

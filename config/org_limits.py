@@ -32,6 +32,10 @@ class OrgLimitSettings(Common):
     org_downloads: PositiveInt = Field(
         _DEFAULT.downloads, description=f"Downloads of an org under way at one API process. {_UNDER_WAY}"
     )
+    org_retries: PositiveInt = Field(
+        _DEFAULT.retries,
+        description=f"Retries of batches whose input an API process is writing for an org. {_UNDER_WAY}",
+    )
     org_inputs: PositiveInt = Field(
         _DEFAULT.inputs,
         description=f"Downloads of input by workers of an org under way at one API process. {_UNDER_WAY}",

@@ -24,6 +24,7 @@ ACCESS: Mapping[str, tuple[str, ...]] = {
     "GET /v1/batches": ("read",),
     "GET /v1/batches/{batch_id}": ("read",),
     "POST /v1/batches/{batch_id}/cancel": ("submit",),
+    "POST /v1/batches/{batch_id}/retry": ("submit",),
     "GET /v1/batches/{batch_id}/results": ("read",),
     "GET /v1/batches/{batch_id}/errors": ("read",),
     "GET /v1/batches/{batch_id}/events": ("read",),

@@ -26,6 +26,7 @@ class UnderWay(StrEnum):
     POLLS = "polls"
     UPLOADS = "uploads"
     DOWNLOADS = "downloads"
+    RETRIES = "retries"
     INPUTS = "inputs"
     HAND_INS = "hand_ins"
     HAND_IN_BYTES = "hand_in_bytes"
@@ -37,6 +38,7 @@ _COUNTED: Mapping[UnderWay, str] = {
     UnderWay.POLLS: "waiting workers",
     UnderWay.UPLOADS: "uploads under way",
     UnderWay.DOWNLOADS: "downloads under way",
+    UnderWay.RETRIES: "retries of batches under way",
     UnderWay.INPUTS: "downloads of workers under way",
     UnderWay.HAND_INS: "calls with results under way",
     UnderWay.HAND_IN_BYTES: "bytes of results under way",

@@ -55,9 +55,11 @@ HEARTBEATS = Threads("heartbeat", 4)
 READINESS = Threads("readiness", 1)
 CONTENTS = Threads("contents", 8)
 """Uploads and downloads of users."""
+RETRIES = Threads("retry", 2)
+"""Each reads and writes whole files, for as long as they are large."""
 WORKER_CONTENTS = Threads("workers' contents", 8)
 """Hand-ins, and the input that workers fetch, that a claim's answer brings or that a report calls damaged."""
 DUTIES = 5
 """Threads that are not started by calls (app.api.duties)."""
-_OF_CALLS = (USERS, WORKERS, HEARTBEATS, READINESS, CONTENTS, WORKER_CONTENTS)
+_OF_CALLS = (USERS, WORKERS, HEARTBEATS, READINESS, CONTENTS, RETRIES, WORKER_CONTENTS)
 CONNECTIONS = DUTIES + sum(threads.count for threads in _OF_CALLS)

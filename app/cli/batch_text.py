@@ -1,6 +1,6 @@
 """A batch in words, and what its end means to a script."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from app.cli.errors import ExitCode
@@ -11,6 +11,8 @@ ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 CONTROL_WORK = frozenset({"validating", "finalizing"})
 """States in which a batch waits for no worker: a reason to wait is trouble then."""
 SHOWN_ERRORS = 10
+SHOWN_CHARACTERS = 160
+"""Of a reason's message."""
 
 
 def has_ended(batch: Batch) -> bool:
@@ -61,6 +63,8 @@ def note(batch: Batch) -> str:
     """Say the one thing worth knowing now: why it waits, how it goes, or why it failed."""
     if batch["status"] == "failed":
         return next(errors(batch), "")
+    if damaged := ours(batch).get("damaged"):
+        return f"damaged: {damaged}"
     if waits := ours(batch).get("waiting_reason"):
         return f"waits: {waits}"
     left = eta(batch)
@@ -97,16 +101,28 @@ def ending(batch: Batch) -> str:
 
 
 def errors(batch: Batch) -> Iterator[str]:
-    """Write what was wrong with the input or its first rows, a line each, or what rows failed of."""
+    """Write what was wrong with the input or its first rows, a line each."""
     found = (batch.get("errors") or {}).get("data") or []
     for error in found[:SHOWN_ERRORS]:
         place = f"line {error['line']}: " if error.get("line") else ""
         yield f"{place}{error['message']} ({error['code']})"
     if len(found) > SHOWN_ERRORS:
         yield f"and {len(found) - SHOWN_ERRORS} more"
-    if not found:
-        for top in ours(batch).get("top_errors") or []:
-            yield f"{top['count']} x {top['code']}" + (f": {top['message']}" if top.get("message") else "")
+
+
+def unanswered(batch: Batch) -> int:
+    """Count the rows that failed, and of an ended batch those that were not run."""
+    counts = batch["request_counts"]
+    return int(counts["total"] - counts["completed"] if has_ended(batch) else counts["failed"])
+
+
+def reasons(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Write why rows failed, a line each."""
+    for top in found:
+        message = top.get("message") or ""
+        if len(message) > SHOWN_CHARACTERS:
+            message = f"{message[:SHOWN_CHARACTERS]}..."
+        yield f"{top['count']} x {top['code']}" + (f": {message}" if message else "")
 
 
 def fields(batch: Batch) -> dict[str, object]:
@@ -119,6 +135,7 @@ def fields(batch: Batch) -> dict[str, object]:
         "batch": batch["id"],
         "status": batch["status"] if yard.get("state") in {None, batch["status"]} else _both(batch),
         "waits": yard.get("waiting_reason"),
+        "damaged": yard.get("damaged"),
         "rows": f"{rows(batch)} ({batch['request_counts']['failed']} failed)",
         "speed": rate(batch),
         "left": eta(batch),
@@ -135,6 +152,8 @@ def fields(batch: Batch) -> dict[str, object]:
         "input": batch["input_file_id"],
         "output": batch.get("output_file_id"),
         "errors": batch.get("error_file_id"),
+        "retry of": yard.get("retry_of"),
+        "retried by": ", ".join(yard.get("retried_by") or []) or None,
         "metadata": metadata or None,
     }
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.cli.batch_text import Batch, has_ended
+from app.cli.batch_text import Batch, has_ended, ours
 from app.cli.errors import CliError, ExitCode
 from app.cli.watching import looks
 from app.client.errors import TryLater
@@ -41,12 +41,12 @@ def check_target(path: str) -> None:
         raise CliError(f"cannot write {path}: no permission to write to {place}", exit_code=ExitCode.USAGE)
 
 
-def write_whole(api: PublicApi, batch: Batch, path: str) -> int:
+def write_whole(api: PublicApi, batch: Batch, path: str, *, with_retries: bool = False) -> int:
     """Write an ended batch's results to `path`, whole or not at all; gives the number of lines."""
     for left in reversed(range(TRIES)):
         try:
             with target(path, batch_id=batch["id"]) as out:
-                return _copy(api, batch, out)
+                return _copy(api, batch, out, with_retries=with_retries)
         except TryLater as error:
             # Only a file can be begun again.
             if not left or error.is_busy or not _replaceable(path):
@@ -55,15 +55,26 @@ def write_whole(api: PublicApi, batch: Batch, path: str) -> int:
     raise AssertionError
 
 
-def _copy(api: PublicApi, batch: Batch, out: BinaryIO) -> int:
+def _copy(api: PublicApi, batch: Batch, out: BinaryIO, *, with_retries: bool) -> int:
     total, lines = batch["request_counts"]["total"], 0
-    with api.stream(path_to("v1", "batches", batch["id"], "results")) as response:
+    path = path_to("v1", "batches", batch["id"], "results")
+    with api.stream(path, with_retries="true" if with_retries else None) as response:
         for piece in response.iter_bytes():
             lines += piece.count(b"\n")
             out.write(piece)
-    if lines != total:
+    # One that ended before its input was read has no rows of its own, and its retries may.
+    if lines != total and not (with_retries and total == 0):
         raise TryLater(f"{lines} of {total} results came")
     return lines
+
+
+def running_retries(api: PublicApi, batch: Batch) -> Iterator[str]:
+    """Name the batch's retries, and those of its retries, that have not ended."""
+    for retry_id in ours(batch).get("retried_by") or []:
+        retry = api.get(path_to("v1", "batches", retry_id))
+        if not has_ended(retry):
+            yield retry_id
+        yield from running_retries(api, retry)
 
 
 def stored_so_far(api: PublicApi, batch_id: str, after: str | None = None) -> Iterator[tuple[bytes, str | None]]:

@@ -174,12 +174,12 @@ def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding
     yield Finding("key", "ok", f"the key from {address.key_from} is known")
     if answer.status_code == httpx.codes.OK:
         yield _workers(answer.json()["data"])
-        yield from _stuck_batches(client)
+        yield from _batches(client)
         yield from _pools(client)
 
 
-def _stuck_batches(client: httpx.Client) -> Iterator[Finding]:
-    """Name batches of the key's org that cannot be validated or finalized, such as for a content that is missing."""
+def _batches(client: httpx.Client) -> Iterator[Finding]:
+    """Name batches of the key's org with a damaged file, and those that cannot be validated or finalized."""
     try:
         answer = client.get("/v1/batches", params={"limit": BATCHES})
     except httpx.HTTPError:
@@ -188,6 +188,9 @@ def _stuck_batches(client: httpx.Client) -> Iterator[Finding]:
         return
     for batch in answer.json()["data"]:
         ours = batch.get("gpuyard") or {}
+        if ours.get("damaged"):
+            do = "restore it from a backup, then `gpuyard doctor --contents`; it lists all that is damaged"
+            yield Finding("contents", "red", f"{batch['id']}: {clean(ours['damaged'])}", do)
         if ours.get("state") in CONTROL_WORK and ours.get("waiting_reason"):
             do = "bring back what it waits for; where the store is there, the batch ends without it after a few tries"
             yield Finding("contents", "warn", f"{batch['id']} waits: {clean(ours['waiting_reason'])}", do)

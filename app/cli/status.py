@@ -71,7 +71,7 @@ def look(api: PublicApi) -> Status:
     last, _ = newest_events(api, EVENTS)
     return {
         "at": round(time.time(), 3),
-        "attention": list(attention(workers, running)),
+        "attention": list(attention(workers, batches)),
         "pools": [_pool(pool, workers, running) for pool in pools],
         "workers": workers,
         "batches": shown,
@@ -79,16 +79,20 @@ def look(api: PublicApi) -> Status:
     }
 
 
-def attention(workers: Sequence[Found], running: Sequence[Found]) -> Iterator[str]:
-    """Say what a person should look at: who is not heard of, what is down, what waits for nobody."""
+def attention(workers: Sequence[Found], batches: Sequence[Found]) -> Iterator[str]:
+    """Say what a person should look at: who is not heard of, what is down or damaged, what waits for nobody."""
     for worker in workers:
         if worker["state"] in AWAY:
             yield f"worker {worker['name']} is {worker['state']}"
         elif any(not runtime["alive"] for runtime in worker["runtimes"]):
             yield f"worker {worker['name']}: {runtimes(worker)}"
     ready = {worker["pool"] for worker in workers if worker["state"] not in AWAY}
-    for batch in running:
+    for batch in batches:
         ours = batch.get("gpuyard") or {}
+        if ours.get("damaged"):
+            yield f"{batch['id']}: {ours['damaged']}; see `gpuyard doctor --contents`"
+        if has_ended(batch):
+            continue
         if ours.get("waiting_reason") and (ours.get("pool") not in ready or ours.get("state") in CONTROL_WORK):
             yield f"{batch['id']} waits: {ours['waiting_reason']}"
 

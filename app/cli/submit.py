@@ -1,5 +1,6 @@
 """`gpuyard submit`: send a file, make a batch of it, and see it through when asked to."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,28 +13,35 @@ from app.cli.inputs import STDIN, open_input
 from app.cli.printing import Json, print_json, say
 from app.cli.uploads import submit_input
 from app.cli.watching import screen, watch
-from app.client.public import PublicApi
+from app.client.errors import ControlPlaneError
+from app.client.public import PublicApi, path_to
 
+SHOWN_REASONS = 5
 Output = Annotated[
     str | None, typer.Option("-o", "--output", metavar="FILE", help="Write the results here, whole or not at all.")
 ]
+Priority = Annotated[int | None, typer.Option(min=0, max=9, help="9 goes first; 0 is the default.")]
+Group = Annotated[str | None, typer.Option(help="Batches of one group share their turn fairly with others.")]
+Unsupported = Annotated[
+    Literal["fail", "drop"] | None, typer.Option(help="What becomes of parameters that no worker takes.")
+]
+CanaryRows = Annotated[
+    int | None,
+    typer.Option(min=0, help="So many rows run first on each worker; when all fail alike, no more. 0: run all."),
+]
+Metadata = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be given several times.")]
 
 
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines, as OpenAI's batch API reads them.")],
     endpoint: Annotated[str | None, typer.Option(help="Default: the url of the first row.")] = None,
     pool: Annotated[str | None, typer.Option(help="Pool to run in. Default: the server's default pool.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="9 goes first; 0 is the default.")] = None,
-    group: Annotated[str | None, typer.Option(help="Batches of one group share their turn fairly with others.")] = None,
-    unsupported_parameters: Annotated[
-        Literal["fail", "drop"] | None, typer.Option(help="What becomes of parameters that no worker takes.")
-    ] = None,
-    canary_rows: Annotated[
-        int | None,
-        typer.Option(min=0, help="So many rows run first on each worker; when all fail alike, no more. 0: run all."),
-    ] = None,
+    priority: Priority = None,
+    group: Group = None,
+    unsupported_parameters: Unsupported = None,
+    canary_rows: CanaryRows = None,
     completion_window: Annotated[str, typer.Option(help="Then it expires: a number and s, m, h or d.")] = "24h",
-    metadata: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="May be given several times.")] = None,
+    metadata: Metadata = None,
     watch_it: Annotated[bool, typer.Option("--watch", help="Follow the batch to its end.")] = False,
     output: Output = None,
     as_json: Json = False,
@@ -78,10 +86,13 @@ def see_through(api: PublicApi, batch_id: str, output: str | None, *, as_json: b
 
 
 def finish(api: PublicApi, batch: dict[str, Any], output: str | None) -> None:
-    """Say how a batch ended, and write its results when it has any."""
+    """Say how a batch ended and why rows failed, and write its results when it has any."""
     say(batch_text.ending(batch))
-    for line in batch_text.errors(batch):
+    for line in (*batch_text.errors(batch), *batch_text.reasons(why_rows_failed(api, batch))):
         say(f"  {line}")
+    if batch_text.unanswered(batch):
+        say(f"list these rows: gpuyard batch errors {batch['id']}")
+        say(f"run them again:  gpuyard batch retry {batch['id']}")
     if output is None:
         return
     if not batch_text.has_results(batch):
@@ -90,6 +101,15 @@ def finish(api: PublicApi, batch: dict[str, Any], output: str | None) -> None:
     lines = results.write_whole(api, batch, output)
     if output != results.STDOUT:
         say(f"{output}: {lines} lines")
+
+
+def why_rows_failed(api: PublicApi, batch: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return why most rows of a batch failed: those that the runtime refused, too, while it runs."""
+    found: list[dict[str, Any]] = batch_text.ours(batch).get("top_errors") or []
+    if batch_text.unanswered(batch):
+        with suppress(ControlPlaneError):  # the error file may be gone
+            found = api.get(path_to("v1", "batches", batch["id"], "errors"))["data"] or found
+    return found[:SHOWN_REASONS]
 
 
 def pairs(given: list[str]) -> dict[str, str]:

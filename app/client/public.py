@@ -65,6 +65,7 @@ class PublicApi:
         files: Any = None,
         data: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
         deadline_seconds: float = 0.0,
         once_only: bool = False,
     ) -> Any:
@@ -80,7 +81,7 @@ class PublicApi:
             files=files,
             data=data,
             headers=headers,
-            timeout_seconds=None,
+            timeout_seconds=timeout_seconds,
             deadline_seconds=deadline_seconds,
             once_only=once_only,
         )

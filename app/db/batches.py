@@ -197,6 +197,29 @@ def mark_seen(session: Session, ids: Collection[str]) -> None:
     session.execute(update(Batch).where(col(Batch.id).in_(sorted(ids)), col(Batch.seen).is_(False)).values(seen=True))
 
 
+def retried_by(session: Session, ids: Collection[str]) -> Mapping[str, list[str]]:
+    """Name the batches that run rows of these again, in the order they were made."""
+    if not ids:
+        return {}
+    query = select(Batch.retry_of, Batch.id).where(col(Batch.retry_of).in_(sorted(ids))).order_by(col(Batch.seq))
+    found: dict[str, list[str]] = {}
+    for retry_of, batch_id in session.execute(query).all():
+        found.setdefault(retry_of, []).append(batch_id)
+    return found
+
+
+def retries(session: Session, batch_id: str, limit: int) -> list[Batch]:
+    """Read the batches that run rows of this one again, and those that run theirs, up to `limit`; oldest first."""
+    found: list[Batch] = []
+    ids = [batch_id]
+    while ids and len(found) < limit:
+        query = select(Batch).where(col(Batch.retry_of).in_(ids)).order_by(col(Batch.seq)).limit(limit - len(found))
+        batches = session.exec(query).all()
+        found += batches
+        ids = [batch.id for batch in batches]
+    return sorted(found, key=lambda batch: batch.seq or 0)
+
+
 def open_count(session: Session, org_id: str, limit: int) -> int:
     """Count the batches of an org that have not ended, as far as `limit`."""
     some = select(Batch.id).where(col(Batch.org_id) == org_id, col(Batch.ended_at).is_(None)).limit(limit)

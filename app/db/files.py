@@ -1,6 +1,6 @@
 """Files in SQL. A file is seen by its own org only, until it is hidden or has expired (PROTOCOL 8)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, or_
@@ -70,6 +70,15 @@ def batches_in_need(session: Session, file_id: str) -> Sequence[Batch]:
     reads = and_(col(Batch.input_file_id) == file_id, col(Batch.state).not_in(_ENDED))
     query = select(Batch).where(or_(col(Batch.output_file_id) == file_id, col(Batch.error_file_id) == file_id, reads))
     return session.exec(query.order_by(col(Batch.seq)).limit(_NAMED)).all()
+
+
+def damaged(session: Session, file_ids: Collection[str]) -> Mapping[str, str]:
+    """Say what is wrong with those files whose content was found damaged or gone, and is still needed."""
+    query = select(File.id, Blob.damage).join(Blob, col(Blob.key) == col(File.blob_key))
+    query = query.where(
+        col(File.id).in_(file_ids), col(Blob.damaged_at).is_not(None), col(Blob.unreferenced_at).is_(None)
+    )
+    return {file_id: what or "" for file_id, what in session.exec(query)}
 
 
 def _seen(now: datetime) -> ColumnElement[bool]:

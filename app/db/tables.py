@@ -161,6 +161,8 @@ class Batch(SQLModel, table=True):
     `requirements` maps a requirement key to `{"endpoint", "models", "parameters": {model: [name]}}`, so that
     eligibility is judged once a key. `drop_parameters`: a row runs without what its runtime does not take, and says so.
     `kept` says what retention has left of a batch that ended; `top_errors` is what its jobs and segments said before.
+    `row_errors`: why its rows failed, counted as its files were written; None: it ended before that was done.
+    `retry_of`: the batch whose rows it runs again, which may be forgotten by now.
     """
 
     __tablename__ = "batch"
@@ -172,6 +174,7 @@ class Batch(SQLModel, table=True):
         Index("ix_batch_idempotency", "token_id", "idempotency_key", **_only("idempotency_key IS NOT NULL")),
         Index("ix_batch_kept", "kept", "ended_at"),
         Index("ix_batch_open", "org_id", **_only("ended_at IS NULL")),
+        Index("ix_batch_retry", "retry_of", "seq", **_only("retry_of IS NOT NULL")),
         # What a delete of a file looks up, as it must.
         Index("ix_batch_output", "output_file_id", **_only("output_file_id IS NOT NULL")),
         Index("ix_batch_error", "error_file_id", **_only("error_file_id IS NOT NULL")),
@@ -231,12 +234,14 @@ class Batch(SQLModel, table=True):
     ended_at: datetime | None = _at()
     kept: str = Field(default=Kept.ROWS, sa_column=Column(String, nullable=False, server_default=Kept.ROWS.value))
     top_errors: list[TopReason] | None = _json_or_null(list)
+    row_errors: list[TopReason] | None = _json_or_null(list)
 
     token_id: str | None = Field(default=None, foreign_key="api_token.id")
     args_digest: str | None = None
     idempotency_key: str | None = Field(default=None, sa_type=AnyText)
     retry_count: int = 0
     seen: bool = False
+    retry_of: str | None = None
 
 
 class Job(SQLModel, table=True):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 MEANINGS: Mapping[str, str] = {
-    "batch.created": "A batch was made; its input is not read yet.",
+    "batch.created": "A batch was made; its input is not read yet. `retry_of` is the batch whose rows it runs again.",
     "batch.validated": "Its rows are good and its shards wait, or no shard of it is leased any more.",
     "batch.in_progress": "A worker holds the first of its shards.",
     "batch.cancelling": "A cancel was asked for.",

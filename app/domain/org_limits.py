@@ -27,6 +27,7 @@ class OrgLimits:
     polls: int = 10_000
     uploads: int = 64
     downloads: int = 256
+    retries: int = 4
     inputs: int = 256
     hand_ins: int = 64
     hand_in_bytes: int = 256 * 2**20

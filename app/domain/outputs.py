@@ -6,10 +6,32 @@ from json.encoder import encode_basestring_ascii as _quoted
 
 from app.domain.rows import Reply
 
+_ID_START = len('{"id":"batch_req_') + 32 + len('","custom_id":')
+_ID_END = b',"response":'
+"""No id holds it: the quotes within one are escaped."""
+NO_ID = b"null"
+"""What `quoted_id` returns for a row whose line could not be read."""
+
 
 def line_start(batch_id: str, row: int) -> bytes:
     """Give how the line of a row begins: no other row's line does."""
     return f'{{"id":"batch_req_{_digest(batch_id, row)}"'.encode("ascii")
+
+
+def begins_as(content: bytes | bytearray, at: int, batch_id: str, row: int) -> bool:
+    """Tell whether there is at `at` what `output_line` writes of a row, up to its response."""
+    start = line_start(batch_id, row) + b',"custom_id":'
+    return content.startswith(start, at) and content.find(_ID_END, at) > 0
+
+
+def quoted_id(line: bytes) -> bytes:
+    """Return the custom_id of a line as it is written there: of equal ids it is equal."""
+    return line[_ID_START : line.index(_ID_END, _ID_START)]
+
+
+def quoted(custom_id: str) -> bytes:
+    """Write a custom_id as a line has it."""
+    return _quoted(custom_id).encode("ascii")
 
 
 def _digest(batch_id: str, row: int) -> str:

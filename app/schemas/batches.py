@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from app.domain.first_rows import MAX_ROWS
+from app.domain.first_rows import MAX_KIND, MAX_ROWS
 from app.schemas.files import MAX_EXPIRY_SECONDS, MIN_EXPIRY_SECONDS
 from app.schemas.wire import Name, Wire
 
@@ -35,6 +35,24 @@ class NewBatch(Wire):
     output_expires_after: OutputExpiry | None = None
     pool: Name | None = None
     priority: int = Field(default=0, ge=0, le=9)
+    group: str | None = Field(default=None, max_length=128)
+    unsupported_parameters: UnsupportedParameters | None = None
+    canary_rows: int | None = Field(default=None, ge=0, le=MAX_ROWS)
+
+
+class NewRetry(Wire):
+    """Which rows of an ended batch run again, and how: what is left out is as it was.
+
+    `codes` chooses among the failed rows, by the codes that the batch's errors have, or by a part of one such as `429`.
+    """
+
+    rows: Literal["failed", "expired", "all"] = "failed"
+    codes: Annotated[list[Annotated[str, StringConstraints(max_length=MAX_KIND)]], Field(max_length=20)] | None = None
+    completion_window: str | None = Field(default=None, max_length=200)
+    metadata: Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)] | None = None
+    output_expires_after: OutputExpiry | None = None
+    pool: Name | None = None
+    priority: int | None = Field(default=None, ge=0, le=9)
     group: str | None = Field(default=None, max_length=128)
     unsupported_parameters: UnsupportedParameters | None = None
     canary_rows: int | None = Field(default=None, ge=0, le=MAX_ROWS)
@@ -87,19 +105,31 @@ class BatchUsage(Wire):
 
 
 class TopError(Wire):
-    """Why rows failed with their shard, or lines kept a batch from running; `count` is of these."""
+    """Why rows failed, or lines kept a batch from running; `count` is of these."""
 
     code: str
     count: int
     message: str | None = None
 
 
+class FailedRow(Wire):
+    """One row that failed. `custom_id` is null where its line could not be read."""
+
+    custom_id: str | None
+    code: str
+    message: str
+
+
 class RowErrors(Wire):
-    """Why rows failed, most frequent first. `rows` were looked at, of a large batch not all; `count` is of these."""
+    """Why rows failed, most frequent first; `count` is of `rows`: all failed rows once the batch has ended.
+
+    `failed` are the first of them, in input order once it has ended.
+    """
 
     object: Literal["list"] = "list"
     rows: int
     data: list[TopError]
+    failed: list[FailedRow] = Field(default_factory=list)
 
 
 class Live(Wire):
@@ -113,7 +143,9 @@ class YardView(Wire):
     """What only gpuyard says of a batch.
 
     `waiting_reason` stands while no worker is on it, or those that are fetch its model first or have no runtime that
-    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it.
+    takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it. `damaged` says which
+    of its files is not what was written, once that was found. `retry_of` is the batch whose rows it runs again,
+    `retried_by` are those that run its own.
     """
 
     state: str
@@ -127,8 +159,11 @@ class YardView(Wire):
     rows_per_second: float | None
     eta_seconds: int | None
     waiting_reason: str | None
+    damaged: str | None = None
     top_errors: list[TopError]
     live: Live | None = None
+    retry_of: str | None = None
+    retried_by: list[str] = Field(default_factory=list)
 
 
 class BatchObject(Wire):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from app.domain.input_lines import parse_json
+from app.domain.outputs import begins_as
 from app.domain.rows import Reply
 
 _STRAY = "blank lines, byte order marks and other line ends have no place here"
@@ -58,9 +59,9 @@ def write_line(row: int, reply: Reply, line: bytes) -> bytes:
     return b"%d\t%s\t%s\n" % (row, b"c" if reply.ok else b"f", line)
 
 
-def read_hand_in(chunks: Iterable[bytes]) -> Iterator[HandInLine]:
+def read_hand_in(batch_id: str, chunks: Iterable[bytes]) -> Iterator[HandInLine]:
     """Read and check a whole hand-in. Raises as `HandInReader` does."""
-    reader = HandInReader()
+    reader = HandInReader(batch_id)
     for chunk in chunks:
         yield from reader.feed(chunk)
     reader.close()
@@ -69,12 +70,13 @@ def read_hand_in(chunks: Iterable[bytes]) -> Iterator[HandInLine]:
 class HandInReader:
     """Reads and checks a hand-in that comes in pieces; what it keeps of the bytes is the line that has not ended.
 
-    Raises HandInError at the first line that is not of the form above, that is not ASCII, whose flag does not say what
-    its response says, or whose row stood before. Whether the rows belong to the leases is the caller's to check.
+    Raises HandInError at the first line that is not of the form above, that is not ASCII, that does not begin as the
+    output line of its row, whose flag does not say what its response says, or whose row stood before. Whether the rows belong to the leases is the caller's to check.
     `rows` says of each row so far whether it counts as completed.
     """
 
-    def __init__(self, *, max_rows: int | None = None) -> None:
+    def __init__(self, batch_id: str, *, max_rows: int | None = None) -> None:
+        self._batch_id = batch_id
         self.rows: dict[int, bool] = {}
         self._max_rows = max_rows
         self._number = self._position = 0
@@ -112,6 +114,8 @@ class HandInReader:
         if line.endswith(b"\r"):
             raise HandInError(f"line {self._number}: {_STRAY}")
         head = len(number) + len(flag) + 2
+        if not begins_as(line, head, self._batch_id, row):
+            raise HandInError(f"line {self._number} does not begin with the id and the custom_id of row {row}")
         # A view: a copy of a long answer would double what it takes.
         _check_output(self._number, completed, memoryview(line)[head:])
         self.rows[row] = completed

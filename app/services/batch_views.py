@@ -1,7 +1,7 @@
 """A batch as its owner sees it: OpenAI's object with what gpuyard knows beside it (OPENAI_CONTRACT 1.2)."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import cache, partial
@@ -11,6 +11,7 @@ from sqlmodel import Session
 
 from app.db import batches as batches_sql
 from app.db import cautious as cautious_sql
+from app.db import files as files_sql
 from app.db import worker_views as workers_sql
 from app.db.batches import Tally
 from app.db.cautious import CautiousShard
@@ -39,12 +40,14 @@ TOP_ERRORS = 5
 
 
 def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) -> list[BatchObject]:
-    """Put batches on the wire: three queries for all that run, two more for each, and the workers once a pool."""
+    """Put batches on the wire: two queries for all, three for the running, two more for each of these."""
     crew = cache(partial(_crew, session, yard, now))
     running = {batch.id for batch in batches if batch.state not in ENDED and batch.shards}
     tallies = batches_sql.tallies(session, running)
     workers = batches_sql.workers_on(session, running)
     careful = cautious_sql.waiting_of(session, running)
+    retried_by = batches_sql.retried_by(session, {batch.id for batch in batches if batch.state in ENDED})
+    damaged = files_sql.damaged(session, {file_id for batch in batches for file_id in _files(batch).values()})
     return [
         _object(
             batch,
@@ -56,7 +59,9 @@ def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) 
                 tallies.get(batch.id, Tally()),
                 workers.get(batch.id, 0),
                 careful.get(batch.id),
+                retried_by.get(batch.id, []),
                 now,
+                damaged,
             ),
         )
         for batch in batches
@@ -64,7 +69,12 @@ def show(session: Session, yard: Yard, batches: Sequence[Batch], now: datetime) 
 
 
 def top_errors(session: Session, batch: Batch) -> list[TopError]:
-    """Give why rows failed with their shard, most frequent first; kept by retention before it deletes what says so."""
+    """Return why rows failed, most frequent first; while a batch runs only those that failed with their shard.
+
+    Of a batch that ended before `row_errors` were counted, too: retention kept that before it deleted what says so.
+    """
+    if batch.row_errors is not None:
+        return [TopError.model_validate(error) for error in batch.row_errors[:TOP_ERRORS]]
     if batch.state == BatchState.FAILED:
         codes = Counter(str(error["code"]) for error in batch.errors)
         return [TopError(code=code, count=count) for code, count in codes.most_common(TOP_ERRORS)]
@@ -115,7 +125,9 @@ def _yard_view(
     tally: Tally,
     workers: int,
     careful: CautiousShard | None,
+    retried_by: Sequence[str],
     now: datetime,
+    damaged: Mapping[str, str],
 ) -> YardView:
     runs = batch.state in CLAIMABLE and batch.outcome is None
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
@@ -138,9 +150,18 @@ def _yard_view(
         rows_per_second=round(pace, 3) if pace is not None else None,
         eta_seconds=round(left / pace) if pace else None,
         waiting_reason=waits,
+        damaged="; ".join(f"the {name} {id_}: {damaged[id_]}" for name, id_ in _files(batch).items() if id_ in damaged)
+        or None,
         top_errors=top_errors(session, batch),
         live=_live(batch, on_it) if runs and workers else None,
+        retry_of=batch.retry_of,
+        retried_by=list(retried_by),
     )
+
+
+def _files(batch: Batch) -> dict[str, str]:
+    files = {"input": batch.input_file_id, "output file": batch.output_file_id, "error file": batch.error_file_id}
+    return {name: file_id for name, file_id in files.items() if file_id is not None}
 
 
 def _live(batch: Batch, workers: Sequence[Worker]) -> Live:

@@ -1,7 +1,8 @@
 """Batches: made once however often their create is sent, shown, listed (PROTOCOL 9, OPENAI_CONTRACT 1.3)."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -29,32 +30,46 @@ KEY_LIFE = timedelta(days=1)
 MAX_BATCHES_LISTED = 100
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a call that makes a batch came: `digest` names its arguments, `retry_count` is `x-stainless-retry-count`."""
+
+    digest: str
+    retry_count: int = 0
+    idempotency_key: str | None = None
+
+
 def create(
     yard: Yard, caller: Caller, wanted: NewBatch, *, retry_count: int = 0, idempotency_key: str | None = None
 ) -> BatchObject:
-    """Make a batch with its validation as control work, or give the one that this same call has made before.
+    """Make a batch, or return the one that this same call has made before.
 
-    `retry_count` is the SDK's `x-stainless-retry-count`. Raises BadRequest for arguments that cannot be, Conflict for
-    an idempotency key that came with other arguments, LimitReached for an org with too many that have not ended.
+    Raises BadRequest for arguments that cannot be, and what `make_once` raises.
     """
-    window = _window(wanted)
-    pool = wanted.pool if wanted.pool is not None else yard.default_pool
-    digest = args_digest(wanted, pool=pool)
+    window_of(wanted)
+    call = Call(args_digest(wanted, pool=_pool(yard, wanted)), retry_count, idempotency_key)
+    return make_once(yard, caller, call, lambda session: build(session, yard, caller, wanted))
+
+
+def make_once(yard: Yard, caller: Caller, call: Call, make: Callable[[Session], Batch]) -> BatchObject:
+    """Store the batch that `make` builds with its validation as control work, unless this same call has made one.
+
+    Raises Conflict for an idempotency key that came with other arguments, LimitReached for an org with too many batches
+    that have not ended.
+    """
 
     def work(session: Session) -> tuple[BatchObject, Job | None]:
-        exclusive.hold(session, _locks(caller, digest, idempotency_key))
+        exclusive.hold(session, _locks(caller, call))
         now = yard.store.now(session)
-        batch = _made_before(session, caller, digest, now, retry_count=retry_count, idempotency_key=idempotency_key)
+        batch = _made_before(session, caller, call, now)
         validation = None
         if batch is None:
             bound = yard.limits.org.batches
             check_quota(yard.limits.org, "batches", batches_sql.open_count(session, caller.org_id, bound) + 1)
-            batch = _new(session, caller, wanted, pool=pool, now=now, expires_at=now + window)
-            batch.drop_parameters = _drops(yard, wanted)
-            batch.canary_rows = yard.canary_rows if wanted.canary_rows is None else wanted.canary_rows
-            batch.args_digest = digest
-            batch.idempotency_key = idempotency_key
-            batch.retry_count = retry_count
+            batch = make(session)
+            batch.args_digest = call.digest
+            batch.idempotency_key = call.idempotency_key
+            batch.retry_count = call.retry_count
             validation = _insert(session, yard, caller, batch)
         return batch_views.show(session, yard, [batch], now)[0], validation
 
@@ -62,6 +77,28 @@ def create(
     if validation is not None and validation.rung_at is not None:
         yard.bells.publish(ControlRing(validation.id or 0, shown.id, validation.ring_no))
     return shown
+
+
+def made_before(yard: Yard, caller: Caller, call: Call) -> BatchObject | None:
+    """Return the batch that this same call has made, for one that has much to do before `make_once`."""
+
+    def work(session: Session) -> BatchObject | None:
+        exclusive.hold(session, _locks(caller, call))
+        now = yard.store.now(session)
+        batch = _made_before(session, caller, call, now)
+        return batch_views.show(session, yard, [batch], now)[0] if batch is not None else None
+
+    return yard.store.run(work)
+
+
+def build(session: Session, yard: Yard, caller: Caller, wanted: NewBatch) -> Batch:
+    """Build a batch that is not stored yet. Raises BadRequest for arguments that cannot be."""
+    now = yard.store.now(session)
+    expires_at = now + window_of(wanted)
+    batch = _new(session, caller, wanted, pool=_pool(yard, wanted), now=now, expires_at=expires_at)
+    batch.drop_parameters = _drops(yard, wanted)
+    batch.canary_rows = yard.canary_rows if wanted.canary_rows is None else wanted.canary_rows
+    return batch
 
 
 def retrieve(yard: Yard, caller: Caller, batch_id: str, *, reduced: bool = False) -> BatchObject:
@@ -95,11 +132,16 @@ def listed(yard: Yard, caller: Caller, *, after: str | None = None, limit: int =
 
 def args_digest(wanted: NewBatch, *, pool: str) -> str:
     """Name the arguments of a create: equal calls have equal digests."""
-    arguments = wanted.model_dump() | {"pool": pool}
+    return digest_of(wanted.model_dump() | {"pool": pool})
+
+
+def digest_of(arguments: Mapping[str, object]) -> str:
+    """Name any arguments of a call that makes a batch."""
     return sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
 
 
-def _window(wanted: NewBatch) -> timedelta:
+def window_of(wanted: NewBatch) -> timedelta:
+    """Return how long a batch has. Raises BadRequest, for an endpoint that there is not, too."""
     if wanted.endpoint not in ENDPOINTS:
         raise BadRequest(
             f"Invalid value for 'endpoint': {wanted.endpoint!r} is none of {', '.join(ENDPOINTS)}.",
@@ -113,42 +155,38 @@ def _window(wanted: NewBatch) -> timedelta:
         raise BadRequest(message, code="invalid_value", param="completion_window") from error
 
 
+def _pool(yard: Yard, wanted: NewBatch) -> str:
+    return wanted.pool if wanted.pool is not None else yard.default_pool
+
+
 def _drops(yard: Yard, wanted: NewBatch) -> bool:
     return yard.drop_parameters if wanted.unsupported_parameters is None else wanted.unsupported_parameters == "drop"
 
 
-def _locks(caller: Caller, digest: str, idempotency_key: str | None) -> list[str]:
-    keys = [f"create:{caller.token_id}:{digest}", f"batches:{caller.org_id}"]
-    return keys if idempotency_key is None else [*keys, f"create-key:{caller.token_id}:{idempotency_key}"]
+def _locks(caller: Caller, call: Call) -> list[str]:
+    keys = [f"create:{caller.token_id}:{call.digest}", f"batches:{caller.org_id}"]
+    return keys if call.idempotency_key is None else [*keys, f"create-key:{caller.token_id}:{call.idempotency_key}"]
 
 
-def _made_before(
-    session: Session,
-    caller: Caller,
-    digest: str,
-    now: datetime,
-    *,
-    retry_count: int,
-    idempotency_key: str | None,
-) -> Batch | None:
+def _made_before(session: Session, caller: Caller, call: Call, now: datetime) -> Batch | None:
     """Find the batch that an earlier try of this call made. Both locks are held."""
     if caller.token_id is None:
         return None
-    if idempotency_key is not None:
+    if call.idempotency_key is not None:
         batch = batches_sql.by_idempotency_key(
-            session, token_id=caller.token_id, key=idempotency_key, since=now - KEY_LIFE
+            session, token_id=caller.token_id, key=call.idempotency_key, since=now - KEY_LIFE
         )
-        if batch is not None and batch.args_digest != digest:
+        if batch is not None and batch.args_digest != call.digest:
             message = "this Idempotency-Key made a batch with other arguments; use a new key for another batch"
             raise Conflict(message, code="idempotency_key_reused")
         return batch
-    if retry_count <= 0:
+    if call.retry_count <= 0:
         return None
     batch = batches_sql.retried(
-        session, token_id=caller.token_id, digest=digest, since=now - RETRY_WINDOW, below=retry_count
+        session, token_id=caller.token_id, digest=call.digest, since=now - RETRY_WINDOW, below=call.retry_count
     )
     if batch is not None:
-        batch.retry_count = retry_count
+        batch.retry_count = call.retry_count
         session.add(batch)
     return batch
 
@@ -202,9 +240,13 @@ def _insert(session: Session, yard: Yard, caller: Caller, batch: Batch) -> Job:
         subject=batch.id,
         actor=caller.actor,
         org_id=batch.org_id,
-        data={"pool": batch.pool, "endpoint": batch.endpoint},
+        data={"pool": batch.pool, "endpoint": batch.endpoint, **_retried(batch)},
     )
     return job
+
+
+def _retried(batch: Batch) -> dict[str, str]:
+    return {"retry_of": batch.retry_of} if batch.retry_of is not None else {}
 
 
 def _note_seen(yard: Yard, caller: Caller, batches: Sequence[Batch]) -> None:

@@ -15,7 +15,7 @@ from app.db import blobs as blobs_sql
 from app.db import events
 from app.db import files as files_sql
 from app.db import orgs as orgs_sql
-from app.db.tables import Blob, File, Org
+from app.db.tables import Batch, Blob, File, Org
 from app.domain.errors import NotFound, TryLater
 from app.domain.org_limits import check_quota
 from app.schemas.files import FileDeleted, FileObject
@@ -24,6 +24,7 @@ from app.services import blobs, cursors, damage, ids, leases
 from app.services.context import Caller, Yard
 
 MAX_FILES_LISTED = 10_000
+_MOMENT = "%Y-%m-%d %H:%M:%S UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +71,33 @@ def forget(yard: Yard, key: str) -> None:
 
 def create(yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload) -> FileObject:
     """Make a file of a blob whose content is stored. Raises LimitReached."""
+    return yard.store.run(lambda session: shown(add(session, yard, caller, key, stored, upload)))
 
-    def work(session: Session) -> FileObject:
-        now = yard.store.now(session)
-        if not blobs.mark_put(session, key, stored, now):
-            raise TryLater("the upload took so long that it was cleaned away; send it again", code="upload_expired")
-        seconds = upload.expires_seconds
-        if seconds is None and upload.purpose == "batch":
-            seconds = yard.limits.file_retention_seconds
-        file = File(
-            id=ids.new("file-"),
-            org_id=caller.org_id,
-            purpose=upload.purpose,
-            filename=upload.filename,
-            bytes=stored.bytes,
-            blob_key=key,
-            created_at=now,
-            expires_at=None if seconds is None else now + timedelta(seconds=seconds),
-        )
-        session.add(file)
-        session.flush()
-        _note(session, file, "file.created", caller, now)
-        _check_room(yard, orgs_sql.lock(session, caller.org_id), stored.bytes)
-        orgs_sql.count_file(session, caller.org_id, stored.bytes)
-        return shown(file)
 
-    return yard.store.run(work)
+def add(session: Session, yard: Yard, caller: Caller, key: str, stored: Stored, upload: Upload) -> File:
+    """Make a file of a blob whose content is stored, as part of the caller's transaction. Raises LimitReached."""
+    now = yard.store.now(session)
+    if not blobs.mark_put(session, key, stored, now):
+        raise TryLater("the upload took so long that it was cleaned away; send it again", code="upload_expired")
+    seconds = upload.expires_seconds
+    if seconds is None and upload.purpose == "batch":
+        seconds = yard.limits.file_retention_seconds
+    file = File(
+        id=ids.new("file-"),
+        org_id=caller.org_id,
+        purpose=upload.purpose,
+        filename=upload.filename,
+        bytes=stored.bytes,
+        blob_key=key,
+        created_at=now,
+        expires_at=None if seconds is None else now + timedelta(seconds=seconds),
+    )
+    session.add(file)
+    session.flush()
+    _note(session, file, "file.created", caller, now)
+    _check_room(yard, orgs_sql.lock(session, caller.org_id), stored.bytes)
+    orgs_sql.count_file(session, caller.org_id, stored.bytes)
+    return file
 
 
 def retrieve(yard: Yard, caller: Caller, file_id: str) -> FileObject:
@@ -179,6 +181,17 @@ def leased_content(yard: Yard, caller: Caller, file_id: str) -> Content:
     return readable(*found, by_lease=True)
 
 
+def of_batch(session: Session, batch: Batch, file_id: str, now: datetime, *, way_out: str = "") -> tuple[File, Blob]:
+    """Find a file of a batch, and its blob. Raises NotFound, which says when it was deleted or expired."""
+    found = files_sql.content(session, file_id, org_id=None, now=now)
+    if found is None:
+        raise LookupError(f"{batch.id} names the file {file_id}, which is not there")
+    if (gone := _gone(found[0], now)) is not None:
+        what = "input" if file_id == batch.input_file_id else "error" if file_id == batch.error_file_id else "output"
+        raise NotFound(f"The {what} file '{file_id}' of batch '{batch.id}' {gone}.{way_out}", code="file_gone")
+    return found
+
+
 def readable(file: File, blob: Blob, *, by_lease: bool = False) -> Content:
     """Say where a file's bytes are. Raises Conflict for a content that was found damaged."""
     if blob.damaged_at is not None and not by_lease:
@@ -241,6 +254,13 @@ def _check_room(yard: Yard, org: Org | None, size: int) -> None:
     if org is not None:
         check_quota(yard.limits.org, "files", org.files + 1)
         check_quota(yard.limits.org, "file_bytes", org.file_bytes + size)
+
+
+def _gone(file: File, now: datetime) -> str | None:
+    """Say when a file was deleted or expired; None while it is there."""
+    if file.expires_at is not None and file.expires_at <= (file.hidden_at or now):
+        return f"expired at {file.expires_at:{_MOMENT}}"
+    return f"was deleted at {file.hidden_at:{_MOMENT}}" if file.hidden_at is not None else None
 
 
 def _no_file(file_id: str) -> NotFound:

@@ -3,7 +3,7 @@
 Two finalizers cannot both win: the last transaction is fenced by the lease and guarded by the state `finalizing`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -21,6 +21,7 @@ from app.domain.batches import BatchState, Outcome
 from app.domain.contents import ContentKind
 from app.domain.jobs import LeaseEnd
 from app.domain.leases import LIVE
+from app.domain.row_failures import SHOWN_KINDS, Failure, Failures, failed_row
 from app.domain.rowsets import RowSet
 from app.services import blobs, damage, first_rows, ids, missing
 from app.services.context import Yard
@@ -47,6 +48,8 @@ class _Files:
 
     output: _Written | None = None
     error: _Written | None = None
+    reasons: Sequence[Failure] = ()
+    """Why rows are in the error file, most frequent first."""
 
 
 class _Content:
@@ -122,9 +125,13 @@ def _untold(yard: Yard, batch: Batch, findings: Findings) -> list[int]:
 def _write(yard: Yard, batch: Batch, findings: Findings) -> _Files:
     with ExitStack() as stack:
         output, error = _Content(yard, batch.org_id, stack), _Content(yard, batch.org_id, stack)
+        failures = Failures()
         for found in result_lines(yard, batch, findings):
             (output if found.completed else error).add(found.lines)
-        return _Files(output.commit(), error.commit())
+            if not found.completed:
+                for line in found.lines:
+                    failures.add(failed_row(line))
+        return _Files(output.commit(), error.commit(), failures.most_frequent(SHOWN_KINDS))
 
 
 def _conclude(
@@ -148,6 +155,9 @@ def _conclude(
     batch.error_file_id = _file(session, batch, files.error, "error", now)
     tally = batches_sql.tallies(session, [batch_id]).get(batch_id, Tally())
     _count(batch, files, findings)
+    batch.row_errors = [
+        {"code": kind, "count": rows, "message": message or None} for kind, message, rows in files.reasons
+    ]
     batch.usage = asdict(tally.usage)
     if outcome_of(batch) is Outcome.FAILED:
         batch.errors = first_rows.concluded(batch, line=first_line)

@@ -31,7 +31,7 @@ class Use(Enum):
 class PartBytes:
     """One part. `start` is where its bytes begin in the hand-in's blob; `digest` is their SHA-256, "" if not taken."""
 
-    def __init__(self, part: Part, use: Use, start: int) -> None:
+    def __init__(self, batch_id: str, part: Part, use: Use, start: int) -> None:
         self.part = part
         self.use = use
         self.start = start
@@ -39,7 +39,7 @@ class PartBytes:
         self.digest = ""
         self.left = part.length
         self._hash = sha256()
-        self._reader = HandInReader(max_rows=len(self.rows))
+        self._reader = HandInReader(batch_id, max_rows=len(self.rows))
 
     def feed(self, piece: bytes) -> None:
         """Take the next of its bytes. Raises BadRequest when they are not what the header says."""
@@ -79,11 +79,11 @@ class Written:
 class Body:
     """All parts of one hand-in, fed in the order in which they come. Used by one thread at a time."""
 
-    def __init__(self, yard: Yard, org_id: str, parts: Sequence[Part], uses: Mapping[int, Use]) -> None:
+    def __init__(self, yard: Yard, org_id: str, batch_id: str, parts: Sequence[Part], uses: Mapping[int, Use]) -> None:
         self.parts: list[PartBytes] = []
         start = 0
         for part in parts:
-            self.parts.append(PartBytes(part, uses[part.lease_id], start))
+            self.parts.append(PartBytes(batch_id, part, uses[part.lease_id], start))
             start += part.length if self.parts[-1].use is Use.STORE else 0
         self._yard = yard
         self._org_id = org_id

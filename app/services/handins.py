@@ -37,7 +37,7 @@ class HandIn:
         with yard.store.read() as session:
             self._worker = own_worker(caller, session.get(Worker, header.worker_id), header.worker_id)
             uses = _uses(session, header)
-        self.body = Body(yard, self._worker.org_id, header.parts, uses)
+        self.body = Body(yard, self._worker.org_id, header.batch_id, header.parts, uses)
 
     def finish(self, *, boot_id: str | None) -> HandInAnswer:
         """Store the parts and end the leases named in the header; a verdict a lease.

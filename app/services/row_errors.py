@@ -1,4 +1,4 @@
-"""Why rows of a batch failed, most frequent first: a look at some of them, so that it costs the same for any batch."""
+"""Why rows of a batch failed, most frequent first, and some of these rows; it costs the same for any batch."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,8 +11,8 @@ from app.db import files as files_sql
 from app.db import segments as segments_sql
 from app.db.tables import Batch, Segment
 from app.domain.batches import ENDED
-from app.domain.row_failures import most_frequent
-from app.schemas.batches import RowErrors, TopError
+from app.domain.row_failures import SHOWN_KINDS, Failures, failed_row, matches
+from app.schemas.batches import FailedRow, RowErrors, TopError
 from app.services import blobs, damage
 from app.services import segments as segments_service
 from app.services.context import Caller, Yard
@@ -20,30 +20,52 @@ from app.services.own_batch import own_batch
 from app.services.shard_lines import stored_lines
 
 MAX_BYTES = 4 * 1024 * 1024
+MAX_LISTED_BYTES = 16 * 1024 * 1024
+"""Of an error file, for rows that somebody asks for."""
 MAX_SEGMENTS = 64
-TOP_ERRORS = 5
+MAX_ROWS_LISTED = 1000
 
 
-def top(yard: Yard, caller: Caller, batch_id: str) -> RowErrors:
-    """Count the failures among the last rows stored while a batch runs, and among the first of its error file after.
+def top(yard: Yard, caller: Caller, batch_id: str, *, code: str | None = None, limit: int = 0) -> RowErrors:
+    """Return why rows failed, and the first `limit` of them; with `code` only failures that it means.
 
-    Looks at four megabytes of lines at most. Raises NotFound.
+    Of a batch that has ended reasons were counted as its files were written, and rows are looked for in the first
+    megabytes of its error file. While it runs both are of the last rows stored, four megabytes at most.
+    Raises NotFound.
     """
     with yard.store.read() as session:
-        lines = _failed_lines(session, yard, own_batch(session, caller, batch_id))
-    rows, found = most_frequent(lines, TOP_ERRORS)
-    data = [TopError(code=failure.kind, count=failure.rows, message=failure.message or None) for failure in found]
-    return RowErrors(rows=rows, data=data)
+        batch = own_batch(session, caller, batch_id)
+        most = MAX_LISTED_BYTES if limit else MAX_BYTES
+        lines = _failed_lines(session, yard, batch, most) if limit or batch.row_errors is None else iter(())
+
+    def meant(kind: str) -> bool:
+        return code is None or matches(kind, {code})
+
+    counted = Failures()
+    failed: list[FailedRow] = []
+    for row in map(failed_row, lines):
+        counted.add(row)
+        if len(failed) < limit and meant(row.kind):
+            failed.append(FailedRow(custom_id=row.custom_id, code=row.kind, message=row.message))
+        if len(failed) == limit and batch.row_errors is not None:
+            break
+    if batch.row_errors is not None:
+        rows, data = batch.total - (batch.completed or 0), [TopError.model_validate(each) for each in batch.row_errors]
+    else:
+        rows = counted.rows
+        found = counted.most_frequent(SHOWN_KINDS)
+        data = [TopError(code=each.kind, count=each.rows, message=each.message or None) for each in found]
+    return RowErrors(rows=rows, data=[each for each in data if meant(each.code)], failed=failed)
 
 
-def _failed_lines(session: Session, yard: Yard, batch: Batch) -> Iterator[bytes]:
+def _failed_lines(session: Session, yard: Yard, batch: Batch, most: int) -> Iterator[bytes]:
     """Find where lines of failed rows lie; they are read outside the transaction."""
     if batch.state not in ENDED:
         return _stored(yard, segments_sql.with_failures(session, batch.id, MAX_SEGMENTS))
     if batch.error_file_id is None:
         return iter(())
     found = files_sql.content(session, batch.error_file_id, org_id=batch.org_id, now=yard.store.now(session))
-    return _of_file(yard, blobs.as_recorded(found[1])) if found is not None else iter(())
+    return _of_file(yard, blobs.as_recorded(found[1]), most) if found is not None else iter(())
 
 
 def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
@@ -64,9 +86,9 @@ def _stored(yard: Yard, segments: Sequence[Segment]) -> Iterator[bytes]:
                 yield content[start:end]
 
 
-def _of_file(yard: Yard, content: Recorded) -> Iterator[bytes]:
-    """Give the whole lines within the first MAX_BYTES of an error file; none behind what is damaged."""
-    with suppress(BlobDamaged), as_file(damage.pieces(yard, content, 0, MAX_BYTES)) as file:
+def _of_file(yard: Yard, content: Recorded, most: int) -> Iterator[bytes]:
+    """Give the whole lines within the first `most` bytes of an error file; none behind what is damaged."""
+    with suppress(BlobDamaged), as_file(damage.pieces(yard, content, 0, most)) as file:
         for line in file:
             if line.endswith(b"\n"):  # else it is cut by the limit
                 yield line

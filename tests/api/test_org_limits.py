@@ -129,6 +129,18 @@ def test_results_and_errors_count_as_a_download(impatient: Served, until: Callab
             assert http.get(f"/v1/batches/{made['id']}/{what}").json()["error"]["code"] == "too_many_downloads"
 
 
+def test_retries_of_an_org_are_bounded_and_take_no_thread_from_others(served_on_sqlite: Served) -> None:
+    served = served_on_sqlite
+    in_flight = served.app.state.in_flight
+    with served.http() as http, ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(in_flight.hold("retries", served.operator().org_id))
+        refused = http.post("/v1/batches/batch_none/retry")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_retries")
+        with served.http(served.key("submit", org="other")) as others:
+            assert others.post("/v1/batches/batch_none/retry").status_code == 404
+
+
 def test_uploads_of_an_org_are_bounded_and_the_sdk_tries_again(impatient: Served, until: Callable[..., None]) -> None:
     form = ("Content-Type: multipart/form-data; boundary=b", "Content-Length: 1000")
     with ExitStack() as stack:

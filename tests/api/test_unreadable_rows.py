@@ -177,6 +177,7 @@ def test_rows_that_must_not_run_are_not_run_when_nobody_knows_which(at_work: tup
         ("errors", '[{"a": 1}]'),
         ("usage", '{"input_tokens": "many"}'),
         ("top_errors", '[{"code": 1}]'),
+        ("row_errors", '[{"code": 1}]'),
         ("models", "[1]"),
     ],
 )

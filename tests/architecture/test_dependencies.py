@@ -24,6 +24,8 @@ CONTROL_SIDE = (
     "tasks/sweeps",
 )
 FOR_TYPES_ONLY = {"_typeshed"}
+LATER_STANDARD_LIBRARY = {"compression"}
+"""Of Python 3.14, whose module of zstandard a backport brings to earlier ones."""
 DISTRIBUTIONS = metadata.packages_distributions()
 
 
@@ -42,7 +44,7 @@ def third_party(path: Path) -> set[str]:
             found |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module.partition(".")[0])
-    return found - OURS - sys.stdlib_module_names - FOR_TYPES_ONLY
+    return found - OURS - sys.stdlib_module_names - FOR_TYPES_ONLY - LATER_STANDARD_LIBRARY
 
 
 def undeclared(path: Path, allowed: set[str]) -> list[str]:

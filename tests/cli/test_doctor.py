@@ -177,6 +177,15 @@ def test_a_batch_that_waits_for_its_contents_is_named(api: FakePublicApi) -> Non
     assert found.do
 
 
+def test_a_batch_with_a_damaged_file_is_named(api: FakePublicApi) -> None:
+    damaged = batch("completed", gpuyard={"state": "completed", "damaged": "the output file file-1: it is gone"})
+    api.says("GET /v1/batches", Says({"data": [damaged], "has_more": False}))
+    found = asked(api)["contents"]
+
+    assert (found.level, found.text) == ("red", "batch_b: the output file file-1: it is gone")
+    assert "doctor --contents" in found.do
+
+
 def test_a_pool_whose_timing_is_read_otherwise_than_it_was_stored_is_named(api: FakePublicApi) -> None:
     rungs = {"renew_seconds": 10.0, "grace_seconds": 25.0, "toleration_seconds": 60.0}
     old = {"name": "old", "timing": rungs, "out_of_bounds": {"grace_seconds": "20.0"}}

@@ -102,6 +102,17 @@ def test_a_batch_that_waits_for_its_contents_needs_a_person(api: FakePublicApi, 
     assert done.document["attention"] == ["batch_b waits: the store of contents is away"]
 
 
+def test_a_batch_with_a_damaged_file_needs_a_person_after_its_end(api: FakePublicApi, told: Commands) -> None:
+    ours = {"pool": "gpu", "state": "completed", "damaged": "the output file file-1: it is gone"}
+    says(api, batches=[batch("completed", gpuyard=ours)])
+    done = told.run("status", "--json")
+
+    assert done.code == 6
+    assert done.document["attention"] == [
+        "batch_b: the output file file-1: it is gone; see `gpuyard doctor --contents`",
+    ]
+
+
 def test_a_server_that_is_away_is_exit_code_5(tmp_path: Path) -> None:
     nowhere = Commands(tmp_path, {"GPUYARD_SERVER_URL": "http://127.0.0.1:1", "GPUYARD_API_KEY": "gk-any"})
     assert nowhere.run("status", "--once").code == 5

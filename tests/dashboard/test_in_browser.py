@@ -1,6 +1,7 @@
 """The page in a real browser, on a real yard: what a person sees, types and saves."""
 
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -143,6 +144,25 @@ def test_a_file_is_sent_and_followed_and_its_results_are_saved(page: Browser, do
     assert saved(downloads, f"{batch_id}-failed.jsonl").count(b"\n") == 6
 
 
+def test_failed_rows_run_again_and_the_results_of_both_are_saved(
+    page: Browser, downloads: Path, tmp_path: Path
+) -> None:
+    bad = re.sub(rb'"content": "(\d)"', rb'"content": "[[bad-\1]]"', rows(4, user="status=400;times=1"))
+    first = send(page, tmp_path, "again.jsonl", rows(4) + bad.replace(b"row-", b"bad-"))
+    page.until_reads(first, "completed", "4 answered, 4 failed")
+    assert not page.one(f"{first} [data-merged]").is_displayed()
+    page.one(f"{first} [data-retry]").click()
+    says = page.until_reads(f"{first} [data-text='says']", "Its failed rows run again: batch_")
+    again = card(says.rpartition(" ")[2])
+    first_id = str(page.one(first).get_attribute("data-key"))
+    page.until_reads(again, "completed", "4 rows: 4 answered", f"runs rows of {first_id} again")
+    assert not page.one(f"{again} [data-retry]").is_displayed()
+    page.until_reads(first, "run again by batch_")
+    page.one(f"{first} [data-merged]").click()
+    lines = [json.loads(line) for line in saved(downloads, f"{first_id}-with-retries.jsonl").splitlines()]
+    assert [line["response"]["status_code"] for line in lines] == [200] * 8
+
+
 def test_progress_is_shown_and_a_batch_is_cancelled_by_keyboard_after_a_question(page: Browser, tmp_path: Path) -> None:
     batch = send(page, tmp_path, "long.jsonl", rows(400, user="latency_ms=1000"))
     page.until_reads(batch, "of 400 rows", "1 worker", "rows/s", "left")
@@ -254,9 +274,9 @@ def test_a_batch_whose_contents_are_gone_keeps_nobody_from_seeing_the_others(
     for content in (yard.installation.data / "blobs").glob("??/??/*"):
         content.unlink()
     page = page.signed_in(yard.ready["api_key"])
-    page.until_reads(damaged, "Why rows failed is not known", "the content of this file is gone")
+    page.until_reads(f"{damaged} [data-errors]", "400")  # counted as the batch ended
     page.one(f"{damaged} [data-results]").click()
-    page.until_reads(f"{damaged} [data-text='says']", "the content of this file is gone")
+    page.until_reads(f"{damaged} [data-text='says']", "it is gone")
     page.until_reads(send(page, tmp_path, "next.jsonl", rows(2)), "2 rows: 2 answered")
     assert page.text("#connection") == ""
 

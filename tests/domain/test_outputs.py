@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.outputs import output_line
+from app.domain.outputs import NO_ID, output_line, quoted, quoted_id
 from app.domain.rows import Reply, RowError, RowErrorCode
 
 ANSWER = Reply(status=200, body=b'{"a": 1.0,  "b":"\\u2028"}', request_id="req_1")
@@ -67,3 +67,12 @@ def test_an_answer_without_a_request_id_gets_one() -> None:
 def test_a_reply_that_says_nothing_is_a_bug_and_not_a_line() -> None:
     with pytest.raises(ValueError, match="neither"):
         output_line("batch_1", 0, "a", Reply())
+
+
+@pytest.mark.parametrize("custom_id", ["row-1", '","response":', "\\", '"', "質問", "\u2028", "null"])
+def test_the_id_of_a_line_is_read_as_it_is_written_there(custom_id: str) -> None:
+    for reply in (Reply(status=200, body=b'{"response":null}'), Reply(error=RowError(RowErrorCode.WORKER_LOST, "x"))):
+        found = quoted_id(output_line("batch_1", 7, custom_id, reply))
+        assert found == quoted(custom_id) != NO_ID
+        assert json.loads(found) == custom_id
+    assert quoted_id(output_line("batch_1", 7, None, Reply(status=200, body=b"1"))) == NO_ID

@@ -236,8 +236,7 @@ class FakeControlPlane(Serving):
         parts: dict[int, str] = {}
         for part in header.parts:
             lines, content = content[: part.length], content[part.length :]
-            stored = self.rows_of[header.batch_id]
-            parts[part.lease_id] = self._store(stored, part.lease_id, part.seq, part.rows, lines)
+            parts[part.lease_id] = self._store(header.batch_id, part.lease_id, part.seq, part.rows, lines)
         assert not content
         ends = {end.lease_id: self._end(end.lease_id) for end in header.ends}
         goes_on = header.first_rows is not None and self.hear(header.first_rows)
@@ -245,14 +244,15 @@ class FakeControlPlane(Serving):
         verdicts = {"parts": parts, "ends": ends, "stop": stop, "goes_on": goes_on, "work": bool(self.shards)}
         return verdicts | {"next_segment_seconds": self.next_segment_seconds}
 
-    def _store(self, stored: dict[int, bytes], lease_id: int, seq: int, rows: str, lines: bytes) -> str:
+    def _store(self, batch_id: str, lease_id: int, seq: int, rows: str, lines: bytes) -> str:
         digest = hashlib.sha256(lines).hexdigest()
         known = self.segments.get((lease_id, seq))
         if known is not None:
             return "duplicate" if known == digest else "conflict"
         if self.leases[lease_id].state not in {"held", "stopping"}:
             return "stale"
-        found = {line.row: lines[line.start : line.end - 1] for line in read_hand_in([lines])}
+        found = {line.row: lines[line.start : line.end - 1] for line in read_hand_in(batch_id, [lines])}
+        stored = self.rows_of[batch_id]
         assert str(RowSet.of(found)) == rows
         assert not found.keys() & stored.keys(), "a row was handed in twice"
         self.segments[lease_id, seq] = digest

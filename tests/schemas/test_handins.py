@@ -33,7 +33,7 @@ def test_what_is_written_reads_back_with_the_place_of_each_line(
 ) -> None:
     content = b"".join(written(row, reply, custom_id) for row, (reply, custom_id) in rows.items())
     chunks = [content[i : i + chunk_bytes] for i in range(0, len(content), chunk_bytes)]
-    lines = list(read_hand_in(chunks))
+    lines = list(read_hand_in("batch_1", chunks))
     assert [(line.row, line.completed) for line in lines] == [(row, reply.ok) for row, (reply, _) in rows.items()]
     for line, (row, (reply, custom_id)) in zip(lines, rows.items(), strict=True):
         assert content[line.start : line.end] == output_line("batch_1", row, custom_id, reply) + b"\n"
@@ -63,6 +63,10 @@ GOOD = written(1, COMPLETED)
         GOOD.replace(b"\tc\t", b" c "),
         GOOD.replace(b'"a"', '"é"'.encode()),
         GOOD.replace(b'"a"', b"7"),
+        GOOD.replace(b"batch_req_", b"batch_req_0"),
+        b"2" + GOOD.removeprefix(b"1"),
+        GOOD.replace(b'"custom_id":"a",', b"").replace(b'"error":null', b'"error":null,"custom_id":"a"'),
+        GOOD.replace(b'"id":', b'"id": '),
         GOOD.replace(b"200", b'"200"'),
         GOOD.replace(b"true", b"NaN"),
         GOOD.replace(b"}\n", b"}}\n"),
@@ -79,26 +83,26 @@ GOOD = written(1, COMPLETED)
 )
 def test_anything_else_is_refused(content: bytes) -> None:
     with pytest.raises(HandInError):
-        list(read_hand_in([content]))
+        list(read_hand_in("batch_1", [content]))
 
 
 def test_half_a_surrogate_pair_in_a_runtimes_answer_does_not_stop_a_hand_in() -> None:
     reply = Reply(status=200, body=b'{"text":"cut \\ud83d"}')
-    (line,) = read_hand_in([written(1, reply)])
+    (line,) = read_hand_in("batch_1", [written(1, reply)])
     assert line.completed
     with pytest.raises(HandInError):
-        list(read_hand_in([written(1, reply).replace(b"\tc\t", b"\tf\t")]))
+        list(read_hand_in("batch_1", [written(1, reply).replace(b"\tc\t", b"\tf\t")]))
     with pytest.raises(HandInError):
-        list(read_hand_in([written(1, reply).replace(b"200", b'"x"')]))
+        list(read_hand_in("batch_1", [written(1, reply).replace(b"200", b'"x"')]))
 
 
 def test_an_answer_nested_out_of_reach_does_not_stop_a_hand_in() -> None:
     reply = Reply(status=200, body=b"[" * 100_000 + b"]" * 100_000)
-    assert [line.row for line in read_hand_in([written(1, reply), written(2, FAILED)])] == [1, 2]
+    assert [line.row for line in read_hand_in("batch_1", [written(1, reply), written(2, FAILED)])] == [1, 2]
 
 
 def test_more_rows_than_the_header_says_are_refused_at_the_first() -> None:
-    reader = HandInReader(max_rows=1)
+    reader = HandInReader("batch_1", max_rows=1)
     assert len(reader.feed(written(1, COMPLETED))) == 1
     with pytest.raises(HandInError, match="more rows"):
         reader.feed(written(2, COMPLETED))
@@ -107,7 +111,7 @@ def test_more_rows_than_the_header_says_are_refused_at_the_first() -> None:
 @given(st.binary(max_size=100))
 def test_no_bytes_do_anything_but_be_refused(content: bytes) -> None:
     try:
-        lines = list(read_hand_in([content]))
+        lines = list(read_hand_in("batch_1", [content]))
     except HandInError:
         return
     assert not lines

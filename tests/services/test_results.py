@@ -9,9 +9,8 @@ from functools import partial
 import pytest
 from sqlmodel import select
 
-from app.blobs.store import BlobMissing
 from app.db.tables import File
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, NotFound
 from app.services import results
 from app.services.context import Yard
 from app.sweeps import retention
@@ -69,7 +68,7 @@ def test_the_input_may_be_long_gone(yard: Yard) -> None:
 def test_without_one_of_its_files_there_is_no_whole(yard: Yard) -> None:
     batch_id = half_done(yard)
     hide(yard, batch(yard, batch_id).error_file_id)
-    with pytest.raises(NotFound, match="deleted or has expired"):
+    with pytest.raises(NotFound, match=r"^The error file .* was deleted at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\.$"):
         results.read(yard, USER, batch_id)
 
 
@@ -79,7 +78,7 @@ def test_a_content_that_is_gone_is_told_before_the_first_line(yard: Yard) -> Non
     with yard.store.read() as session:
         key = session.exec(select(File.blob_key).where(File.id == batch(yard, batch_id).output_file_id)).one()
     yard.blobs.delete(key)
-    with pytest.raises(BlobMissing):
+    with pytest.raises(Conflict, match="it is gone"):
         results.read(yard, USER, batch_id)
 
 

@@ -103,7 +103,7 @@ def test_what_the_control_plane_reads_is_what_was_written() -> None:
     from app.domain.outputs import output_line  # noqa: PLC0415 - only here
 
     line = write_line(3, OK, output_line("batch_1", 3, "row-3", OK))
-    (found,) = read_hand_in([line])
+    (found,) = read_hand_in("batch_1", [line])
     assert (found.row, found.completed) == (3, True)
 
 

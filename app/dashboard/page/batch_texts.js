@@ -9,6 +9,9 @@ export const isOver = (batch) => OVER.has(batch.status);
 /** The name of its file where the page sent it, else its id. */
 export const titleOf = (batch) => batch.metadata?.file_name || batch.id;
 
+/** How many of its rows have no answer, once it has ended. One whose input was refused has no rows. */
+export const unanswered = (batch) => (isOver(batch) ? batch.request_counts.total - batch.request_counts.completed : 0);
+
 /** How much of it is done, 0 to 1; rows that workers have not handed in yet count as well. */
 export const share = (batch) => (batch.request_counts.total ? done(batch) / batch.request_counts.total : 0);
 
@@ -19,8 +22,12 @@ export function batchTexts(batch) {
     status: batch.status.replaceAll("_", " "),
     facts: joined(`pool ${ours.pool}`, batch.model, batch.endpoint, moment(batch.created_at)),
     progress: isOver(batch) ? ending(batch) : progress(batch),
-    waits: isOver(batch) ? "" : ours.waiting_reason,
+    waits: ours.damaged || (isOver(batch) ? "" : ours.waiting_reason),
     metadata: Object.entries(batch.metadata ?? {}).filter(([name]) => name !== "file_name").map(([name, value]) => `${name}: ${value}`).join(" · "),
+    retries: joined(
+      ours.retry_of && `runs rows of ${ours.retry_of} again`,
+      ours.retried_by.length > 0 && `run again by ${ours.retried_by.join(", ")}`,
+    ),
     id: batch.id,
   };
 }

@@ -1,7 +1,7 @@
 // Batches: the newest first, with progress, what they wait for, why rows failed, and what can be done about them.
 
-import { download, get } from "./api.js";
-import { batchTexts, isOver, share, titleOf } from "./batch_texts.js";
+import { download, get, post } from "./api.js";
+import { batchTexts, isOver, share, titleOf, unanswered } from "./batch_texts.js";
 import { askToCancel } from "./cancel.js";
 import { byId, show, showLines, stamp, write } from "./dom.js";
 import { failuresOf, forget } from "./failures.js";
@@ -50,21 +50,31 @@ function turnTo(cursor) {
 
 function make({ id }) {
   const card = stamp("batch-card");
-  const save = (path, name) => async (event) => {
+  const when = (meanwhile, act) => async (event) => {
     const button = event.target;
     button.disabled = true;
-    write(card, { says: "Downloading…" });
+    write(card, { says: meanwhile });
     try {
-      await download(path(), name);
-      write(card, { says: `Saved as ${name}` });
+      write(card, { says: await act() });
     } catch (error) {
       write(card, { says: error.message });
     }
     button.disabled = false;
   };
+  const save = (path, name) => when("Downloading…", async () => {
+    await download(path(), name);
+    return `Saved as ${name}`;
+  });
   const failedRows = () => `v1/files/${encodeURIComponent(seen.get(id).batch.error_file_id)}/content`;
   card.querySelector("[data-results]").addEventListener("click", save(() => `v1/batches/${id}/results`, `${id}.jsonl`));
   card.querySelector("[data-failed]").addEventListener("click", save(failedRows, `${id}-failed.jsonl`));
+  const merged = () => `v1/batches/${id}/results?with_retries=true`;
+  card.querySelector("[data-merged]").addEventListener("click", save(merged, `${id}-with-retries.jsonl`));
+  card.querySelector("[data-retry]").addEventListener("click", when("Choosing rows…", async () => {
+    const { id: made } = await post(`v1/batches/${id}/retry`);
+    lookAgain();
+    return `Its failed rows run again: ${made}`;
+  }));
   card.querySelector("[data-cancel]").addEventListener("click", () => askToCancel(seen.get(id).batch, lookAgain));
   return card;
 }
@@ -80,8 +90,11 @@ function update(card, batch) {
   if (batch.request_counts.total) bar.value = share(batch);
   else bar.removeAttribute("value");
   const ran = isOver(batch) && batch.request_counts.total > 0 && batch.status !== "failed";
-  card.querySelector("[data-results]").hidden = !ran && batch.output_file_id === null && batch.error_file_id === null;
+  const hasResults = ran || batch.output_file_id !== null || batch.error_file_id !== null;
+  card.querySelector("[data-results]").hidden = !hasResults;
+  card.querySelector("[data-merged]").hidden = !hasResults || batch.gpuyard.retried_by.length === 0;
   card.querySelector("[data-failed]").hidden = batch.error_file_id === null;
+  card.querySelector("[data-retry]").hidden = unanswered(batch) === 0;
   card.querySelector("[data-cancel]").hidden = isOver(batch) || ["cancelling", "finalizing"].includes(batch.status);
 }
 
