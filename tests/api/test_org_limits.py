@@ -204,7 +204,10 @@ def test_over_a_quota_the_stock_sdk_hears_which_and_does_not_try_again(
         with pytest.raises(openai.RateLimitError) as refused:
             calls[kind]()
         assert refused.value.code == "limit_reached"
-        assert f"limit org_{kind} reached: an org may have at most {bound[f'org_{kind}']} " in refused.value.message
+        assert (
+            f"limit org_{kind} reached: this org has {bound[f'org_{kind}']} of at most {bound[f'org_{kind}']} "
+            in refused.value.message
+        )
         assert refused.value.response.headers["x-should-retry"] == "false"
         assert refused.value.response.request.headers["x-stainless-retry-count"] == "0"
 

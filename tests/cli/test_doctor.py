@@ -154,6 +154,14 @@ def test_a_key_is_red_only_where_nobody_knows_it(api: FakePublicApi, status: int
     assert asked(api, workers=Says(body, status))["key"].level == level
 
 
+def test_what_a_key_may_not_see_is_named_with_what_it_has(api: FakePublicApi) -> None:
+    message = "this key has the scope metrics, and this needs read or admin"
+    found = asked(api, workers=Says({"error": {"message": message}}, 403))["workers"]
+
+    assert (found.level, found.text) == ("warn", f"workers, batches and pools were not looked at: {message}")
+    assert "GPUYARD_API_KEY" in found.do
+
+
 @pytest.mark.parametrize(
     ("workers", "level"),
     [

@@ -234,7 +234,7 @@ def test_text_of_others_is_shown_as_text(page: Browser, yard: Yard, tmp_path: Pa
 def test_each_key_is_told_what_it_may_not_see_or_do(browser: Browser, yard: Yard, tmp_path: Path) -> None:
     browser.signed_in(key(yard, "worker"))
     for section in ("batches", "workers", "pools"):
-        browser.until_reads(f"#{section} [data-problem]", "may not see this", "scopes worker", "needs read")
+        browser.until_reads(f"#{section} [data-problem]", "see this: this key has the scope worker", "needs read")
     browser.signed_in(key(yard, "read"))
     browser.until_reads("#workers", "gpu-box-1")
     (tmp_path / "one.jsonl").write_bytes(rows(1))
