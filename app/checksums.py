@@ -1,6 +1,7 @@
 """Fast checksums of stored contents. They show damage, not forgery. Both sides may import this module."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import xxhash
 
@@ -62,3 +63,76 @@ def range_sums(chunks: Iterable[bytes], ranges: Sequence[tuple[int, int]], *, of
             at += 1
         offset += len(chunk)
     return [found.hexdigest() for found in sums]
+
+
+class GrowingSums:
+    """Sums ranges of lines while a content is read, where the end of a range is known only once the next one begins.
+
+    Holds the line that is not whole yet, and the chunk. Of a line longer than `max_line_bytes` there will be no range,
+    so nothing is held any more.
+    """
+
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._held: deque[memoryview] = deque()
+        self._at = 0
+        """Where what is held begins: up to here bytes are summed, or are in no range."""
+        self._sum = xxhash.xxh3_128()
+        self._at_end: tuple[int, xxhash.xxh3_128] | None = None
+        """A range's end so far and the checksum up to there, once lines behind it are in `_sum`."""
+
+    def reading(self, chunks: Iterable[bytes], end: Callable[[], int | None]) -> Iterator[bytes]:
+        """Pass a content on. `end` gives the end of the range so far; None: none has begun."""
+        read = line_start = 0
+        for chunk in chunks:
+            self._held.append(memoryview(chunk))
+            newline = chunk.rfind(b"\n")
+            if newline >= 0:
+                line_start = read + newline + 1
+            yield chunk
+            read += len(chunk)
+            self._pass(end(), line_start)
+            if read - line_start > self._max_line_bytes:
+                self._skip(read)
+
+    def begin(self, start: int) -> None:
+        """Begin a range behind the last one."""
+        self._skip(start)
+        self._sum, self._at_end = xxhash.xxh3_128(), None
+
+    def end(self, end: int) -> str:
+        """End it, and give its checksum in hex."""
+        if self._at_end is not None and self._at_end[0] == end:
+            return self._at_end[1].hexdigest()
+        self._add(end)
+        return self._sum.hexdigest()
+
+    def _pass(self, end: int | None, line_start: int) -> None:
+        """Let go of what no line that is still to come needs."""
+        if end is None:
+            self._skip(line_start)
+            return
+        if end > self._at:
+            self._add(end)
+        if line_start > end:  # blank lines: they are in the range if another row follows in it
+            if self._at_end is None or self._at_end[0] != end:
+                self._at_end = (end, self._sum.copy())
+            self._add(line_start)
+
+    def _add(self, to: int) -> None:
+        for piece in self._taken(to):
+            self._sum.update(piece)
+
+    def _skip(self, to: int) -> None:
+        for _ in self._taken(to):
+            pass
+
+    def _taken(self, to: int) -> Iterator[memoryview]:
+        while self._held and self._at < to:
+            piece = self._held[0][: to - self._at]
+            if len(piece) == len(self._held[0]):
+                self._held.popleft()
+            else:
+                self._held[0] = self._held[0][len(piece) :]
+            self._at += len(piece)
+            yield piece

@@ -96,6 +96,11 @@ class ServerSettings(
         description="What becomes of a batch with parameters that no worker takes, unless it says so itself: `fail`, "
         "or `drop` them and say so in each row.",
     )
+    cross_request_parameters: Literal["drop", "fail", "pass"] = Field(
+        "drop",
+        description="What becomes of parameters that reach across requests (`priority`, `keep_alive`): `drop` them and "
+        "say so in each row, `fail` the batch, or `pass` them to the runtime.",
+    )
     canary_rows: Annotated[int, Field(ge=0, le=1000)] = Field(
         8,
         description="Rows of a batch that run first on each worker, unless it says so itself: when all of them fail "

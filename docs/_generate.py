@@ -194,7 +194,8 @@ def parameters_page() -> str:
         "it may not, by its version or its set-up. A name with a dot is a form of a parameter: `input.tokens` is",
         "an `input` of token ids, `prompt.list` several prompts in one row, `messages.image_url` an image that",
         "somebody would have to fetch (one in a `data:` URL is native). A parameter that stands in no table is",
-        "native on all but Ollama.",
+        "native on all but Ollama. *Crosses*: it reaches across requests and is left out, unless the setting",
+        "`cross_request_parameters` says otherwise ([runtimes](runtimes.md), section 6).",
     ]
     for endpoint, known in TABLE.items():
         lines += ["", f"## `{endpoint}`", "", "| parameter | vLLM | Ollama | local | asks for nothing as |"]
@@ -204,7 +205,9 @@ def parameters_page() -> str:
 
 
 def _parameter_row(parameter: Parameter) -> str:
-    cells = [f"`{parameter.name}`" + (" *varies*" if parameter.varies else "")]
+    cells = [
+        f"`{parameter.name}`" + (" *varies*" if parameter.varies else "") + (" *crosses*" if parameter.crosses else "")
+    ]
     cells += [_support(parameter.support[kind]) for kind in ("vllm", "ollama", "local")]
     cells.append(", ".join(f"`{json.dumps(value)}`" for value in parameter.plain))
     return "| " + " | ".join(cells) + " |"

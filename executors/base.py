@@ -73,6 +73,9 @@ class BaseExecutor(ABC):
         Returns within about `settings.probe_seconds` and never raises.
         """
 
+    def forget(self) -> None:  # noqa: B027 - most keep nothing
+        """Have the next `probe` ask for everything again, whatever is kept of the last one. By default nothing is."""
+
     @abstractmethod
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Run one row to its end and return what came of it; `row.body` is sent as it stands.

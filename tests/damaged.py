@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlmodel import select
 
+from app.blobs.local import LocalBlobs
 from app.blobs.store import BlobStore
 from app.db.inputs import input_blob
 from app.db.tables import Segment
@@ -26,7 +27,9 @@ WAYS: Mapping[str, Callable[[bytes], bytes]] = {
 }
 
 
-SEGMENT_WAYS = ("flipped", "halved", "zeros", "swap", "delete")
+SEGMENT_WAYS = ("flipped", "halved", "zeros", "swap", "delete", "folder")
+MISSING_WAYS = ("delete", "folder")
+"""A content that cannot be read is tried as often as one that is gone."""
 
 
 def damage(blobs: BlobStore, key: str, change: Callable[[bytes], bytes]) -> bytes:
@@ -42,6 +45,12 @@ def swap(blobs: BlobStore, one: str, other: str) -> None:
     blobs.put(other, [first])
 
 
+def folder_at(blobs: BlobStore, key: str) -> None:
+    """Have a folder where a content was: it cannot be read, as on a bad sector, and its store is there."""
+    assert isinstance(blobs, LocalBlobs)
+    (blobs.root / key[:2] / key[2:4] / key).mkdir()
+
+
 LARGE = 2_500_000
 """Four answers of so many bytes make a shard that is read row by row."""
 
@@ -52,8 +61,10 @@ def damage_second(yard: Yard, segments: Sequence[Segment], how: str) -> set[int]
     if how == "swap":
         swap(yard.blobs, keys[1], keys[2])
         return {1, 2}
-    if how == "delete":
+    if how in MISSING_WAYS:
         yard.blobs.delete(keys[1])
+        if how == "folder":
+            folder_at(yard.blobs, keys[1])
     else:
         damage(yard.blobs, keys[1], WAYS[how])
     return {1}

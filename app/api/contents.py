@@ -44,7 +44,7 @@ def send(yard: Yard, content: Content, request: Request, threads: Threads) -> Re
         "content-disposition": disposition(file.filename),
         "x-content-type-options": "nosniff",
     }
-    if etag in entity_tags(request.headers.get("if-none-match")):
+    if {etag, "*"} & entity_tags(request.headers.get("if-none-match")):
         return Response(status_code=304, headers=headers)
     try:
         asked = parse_range(_range_header(request, etag), size)

@@ -12,9 +12,10 @@ from starlette.routing import Match
 
 from app.blobs.store import BlobDamaged, BlobFull, BlobMissing, BlobUnavailable
 from app.db.store import DatabaseUnavailable
-from app.domain.errors import BadRequest, Conflict, LimitReached, Refusal, TryLater, Unreadable
+from app.domain.errors import BadRequest, Conflict, Encoded, LimitReached, Refusal, TryLater, Unreadable
 
 RETRY_AFTER_SECONDS = 2
+_SHOWN_DIGITS = 40
 E = TypeVar("E", bound=Exception)
 _log = logging.getLogger("gpuyard.api")
 _HTTP_CODES = {404: "unknown_url", 405: "method_not_allowed"}
@@ -52,6 +53,8 @@ def of_refusal(refusal: Refusal) -> Response:
         headers["x-should-retry"] = "false"
     if isinstance(refusal, TryLater):
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    if isinstance(refusal, Encoded):
+        headers["accept-encoding"] = "identity"  # RFC 9110, 15.5.16
     return envelope(
         refusal.status, refusal.message, kind=refusal.kind, code=refusal.code, param=refusal.param, headers=headers
     )
@@ -78,7 +81,25 @@ def refusal_of(problem: Mapping[str, Any]) -> BadRequest:
             "This call takes a JSON object as its body, sent with `Content-Type: application/json`.",
             code="invalid_body",
         )
+    if (bound := _integer_bound(problem)) is not None:
+        code, words = bound
+        return BadRequest(f"Invalid '{'.'.join(where)}': {words}", code=code, param=param)
     return BadRequest(f"Invalid value for '{'.'.join(where)}': {problem['msg']}.", code="invalid_value", param=param)
+
+
+def _integer_bound(problem: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return OpenAI's code and words for an integer out of its bounds; None for any other problem."""
+    bounds = {
+        "less_than_equal": ("integer_above_max_value", "above maximum value. Expected a value <=", "le"),
+        "greater_than_equal": ("integer_below_min_value", "below minimum value. Expected a value >=", "ge"),
+    }
+    if problem["type"] not in bounds:
+        return None
+    code, words, name = bounds[problem["type"]]
+    bound, given = problem["ctx"][name], problem["input"]
+    if not isinstance(bound, int) or isinstance(given, float):
+        return None
+    return code, f"integer {words} {bound}, but got {str(given)[:_SHOWN_DIGITS]} instead."
 
 
 async def _refusal(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's signature

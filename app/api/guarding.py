@@ -13,10 +13,12 @@ from starlette.types import Message
 from app.api.access import scopes_of
 from app.api.in_flight import InFlight
 from app.api.threads import HEARTBEATS, USERS, WORKERS, Threads
-from app.domain.errors import BadRequest, NotFound, TooLarge
+from app.domain.errors import BadRequest, Encoded, NotFound, TooLarge
 from app.schemas.segments import MAX_BYTES
 from app.services import tokens
 from app.services.context import Caller, Yard
+
+_SHOWN_ENCODING = 100
 
 
 class GuardedRoute(APIRoute):
@@ -59,6 +61,7 @@ class GuardedRoute(APIRoute):
             _refuse_nul(request)
             if scopes:
                 request.state.caller = await self.threads.run(_admit, request, scopes)
+            _refuse_encoded(request)
             return await handle(request if limit is None else _bounded(request, limit))
 
         return guarded
@@ -139,6 +142,14 @@ def _bounded(request: Request, limit: int) -> Request:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the request's body is too large: at most {limit} bytes", code="request_too_large")
+
+
+def _refuse_encoded(request: Request) -> None:
+    """Without this a compressed body is called malformed, and nothing says why."""
+    encoding = request.headers.get("content-encoding", "").strip()
+    if encoding and encoding.lower() != "identity":
+        message = f"the request's body is encoded as {encoding[:_SHOWN_ENCODING]!a}: send it without Content-Encoding"
+        raise Encoded(message, code="unsupported_content_encoding")
 
 
 def _refuse_nul(request: Request) -> None:

@@ -78,6 +78,10 @@ class Listeners:
         self._bells.stop(batch_id)
         self.ring()
 
+    def call(self, pool: str) -> None:
+        """Have the workers of a pool call; those that poll are told by their next heartbeat."""
+        self._bells.call(pool)
+
     def ring(self) -> None:
         """Look at the database now: something may concern those who wait."""
         loop = self._loop

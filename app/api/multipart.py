@@ -113,7 +113,8 @@ def _text(data: bytes) -> str:
 
 
 def _filename(data: bytes) -> str:
+    """Decode a file's name, without the folders before it."""
     name = _text(data)
     for escape, character in _ESCAPES:
         name = name.replace(escape, character)
-    return name[:1024] or "upload"
+    return name.rpartition("/")[2][:1024] or "upload"

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, cast
@@ -34,13 +35,15 @@ from app.checksums import BlockSums
 MARKER = "store.id"
 _READ_BYTES = 1024 * 1024
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_OF_ONE_FILE = {errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+"""Errors of a file that say nothing of the store, while its marker can be read: a bad sector, a wrong owner."""
 
 
 class LocalBlobs:
     """A `BlobStore` in the directory `root`, which is made at the first write. Only their owner can read the files."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         self._unfinished = root / "unfinished"
         self._marker = root / MARKER
         self._expected: str | None = None
@@ -63,7 +66,7 @@ class LocalBlobs:
     def mark(self, store_id: str) -> None:
         """Write the marker. Of two processes that write the same one at the same moment either may come first."""
         try:
-            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             durable.write(self._marker, f"{store_id}\n".encode("ascii"))
         except OSError as error:
             if self.identity() != store_id:
@@ -77,7 +80,7 @@ class LocalBlobs:
 
     def all_keys(self) -> Iterator[str]:
         """Name the contents; other files in the folders, such as what a copying program left there, are none."""
-        return (path.name for path in self._root.glob("??/??/*") if is_key(path.name))
+        return (path.name for path in self.root.glob("??/??/*") if is_key(path.name))
 
     def writer(self, key: str) -> "LocalBlobWriter":
         """Begin a blob that arrives in pieces."""
@@ -96,11 +99,12 @@ class LocalBlobs:
 
     def open(self, key: str, start: int = 0, end: int | None = None) -> BinaryIO:
         """Open a range of a blob; the file stays readable when the blob is deleted meanwhile."""
-        with self._missing_or_away(key):
+        with self._reading(key):
             file = self.path(key).open("rb", buffering=0)
             try:
                 length = os.fstat(file.fileno()).st_size
-                section = Section(file, start, length if end is None else min(end, length))
+                last = length if end is None else min(end, length)
+                section = Section(file, start, last, partial(self._reading, key))
                 return cast("BinaryIO", io.BufferedReader(section, _READ_BYTES))
             except BaseException:
                 file.close()
@@ -108,7 +112,7 @@ class LocalBlobs:
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Give a range of a blob at once, by one read of the file where a stream would take many."""
-        with self._missing_or_away(key), self.path(key).open("rb", buffering=0) as file:
+        with self._reading(key), self.path(key).open("rb", buffering=0) as file:
             length = os.fstat(file.fileno()).st_size
             left = max(0, (length if end is None else min(end, length)) - start)
             file.seek(start)
@@ -120,7 +124,7 @@ class LocalBlobs:
 
     def size(self, key: str) -> int:
         """Count the bytes of a blob."""
-        with self._missing_or_away(key):
+        with self._reading(key):
             return self.path(key).stat().st_size
 
     def exists(self, key: str) -> bool:
@@ -165,7 +169,7 @@ class LocalBlobs:
         self.delete(key)
 
     def _disk_free(self) -> int | None:
-        there = next((path for path in (self._root, *self._root.parents) if path.exists()), self._root)
+        there = next((path for path in (self.root, *self.root.parents) if path.exists()), self.root)
         try:
             return shutil.disk_usage(there).free
         except OSError:
@@ -190,9 +194,22 @@ class LocalBlobs:
             self._check_marker()
             raise
 
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        """Look at the marker, too, where a file is there and cannot be read."""
+        try:
+            with self._missing_or_away(key):
+                yield
+        except BlobUnavailable as error:
+            cause = error.__cause__
+            if self._expected is None or not isinstance(cause, OSError) or cause.errno not in _OF_ONE_FILE:
+                raise
+            self._check_marker()
+            raise BlobMissing(str(error), f"it cannot be read: {cause.strerror}") from error
+
     def path(self, key: str) -> Path:
         """Return where the content of a key is, whether it is there or not."""
-        return self._root / checked_key(key)[:2] / key[2:4] / key
+        return self.root / checked_key(key)[:2] / key[2:4] / key
 
 
 class LocalBlobWriter:

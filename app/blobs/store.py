@@ -23,9 +23,13 @@ class BlobError(Exception):
 
 
 class BlobMissing(BlobError):
-    """There is no blob of that key."""
+    """The store is there and has no blob of that key, or cannot read it. `what` says which, in words for people."""
 
     what = "it is gone"
+
+    def __init__(self, message: str, what: str = what) -> None:
+        super().__init__(message)
+        self.what = what
 
 
 class BlobDamaged(BlobError):

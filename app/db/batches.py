@@ -9,7 +9,7 @@ from sqlalchemy.orm import defer
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, Job, Lease, Segment, Worker
-from app.domain.batches import CLAIMABLE
+from app.domain.batches import CLAIMABLE, BatchState
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LIVE
 from app.domain.rows import Usage
@@ -47,6 +47,17 @@ def by_ids(session: Session, batch_ids: Collection[str]) -> Sequence[Batch]:
 def find(session: Session, batch_id: str, org_id: str) -> Batch | None:
     """Find an org's batch."""
     return session.exec(select(Batch).where(col(Batch.id) == batch_id, col(Batch.org_id) == org_id)).first()
+
+
+def asking(session: Session, pool: str) -> Sequence[tuple[str, datetime]]:
+    """Name the batches that wait for workers of a pool to list their models again, and since when each does."""
+    query = select(Batch.id, Batch.models_asked_at).where(
+        col(Batch.pool) == pool,
+        col(Batch.state) == BatchState.VALIDATING,
+        col(Batch.models_asked_at).is_not(None),
+        col(Batch.outcome).is_(None),
+    )
+    return [(batch_id, asked_at) for batch_id, asked_at in session.exec(query).all() if asked_at is not None]
 
 
 def page(session: Session, org_id: str, *, after_seq: int | None, limit: int) -> Sequence[Batch]:

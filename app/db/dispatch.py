@@ -10,7 +10,7 @@ from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import CLAIMABLE
 from app.domain.jobs import JobKind, JobState
 from app.domain.leases import LIVE
-from app.domain.workers import Transport
+from app.domain.workers import Transport, WorkerState
 
 _CLAIMABLE = sorted(CLAIMABLE)
 _LIVE = sorted(LIVE)
@@ -74,6 +74,18 @@ def pools_with_work(session: Session) -> Sequence[str]:
     """Name pools that have a batch which may be claimed."""
     query = select(Batch.pool).where(col(Batch.state).in_(_CLAIMABLE), col(Batch.outcome).is_(None)).distinct()
     return session.exec(query).all()
+
+
+def nodes_of_pool(session: Session, pool: str) -> Sequence[str]:
+    """Name the Celery nodes of the workers of a pool that are there."""
+    query = select(Worker.name, Worker.hostname).where(
+        col(Worker.pool) == pool,
+        col(Worker.state) != WorkerState.GONE,
+        col(Worker.offline_at).is_(None),
+        col(Worker.looked_at).is_not(None),  # an older one does not know the command
+        col(Worker.transport) == Transport.CELERY,
+    )
+    return [f"{name}@{hostname}" for name, hostname in session.exec(query).all()]
 
 
 def nodes_of_batch(session: Session, batch_id: str) -> Sequence[str]:

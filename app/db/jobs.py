@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import Integer, bindparam, case, exists, func, or_
+from sqlalchemy import Integer, bindparam, case, exists, func, or_, update
 from sqlmodel import Session, col, select
 
 from app.db.tables import Batch, File, Job, Lease
@@ -114,6 +114,20 @@ def take_control(session: Session, now: datetime, *, job_id: int | None = None) 
     if job_id is not None:
         return session.exec(_TAKE_NAMED, params={"now": now, "job_id": job_id}).first()
     return session.exec(_TAKE_CONTROL, params={"now": now}).first()
+
+
+def validate_now(session: Session, batch_ids: Collection[str]) -> None:
+    """Have validations that were put off be due."""
+    session.execute(
+        update(Job)
+        .where(
+            col(Job.batch_id).in_(sorted(batch_ids)),
+            col(Job.kind) == JobKind.CONTROL,
+            col(Job.verb) == ControlVerb.VALIDATE,
+            col(Job.state) == JobState.QUEUED,
+        )
+        .values(not_before_at=None)
+    )
 
 
 def lock_queued(session: Session, batch_id: str, limit: int) -> Sequence[Job]:

@@ -160,6 +160,7 @@ class Batch(SQLModel, table=True):
 
     `requirements` maps a requirement key to `{"endpoint", "models", "parameters": {model: [name]}}`, so that
     eligibility is judged once a key. `drop_parameters`: a row runs without what its runtime does not take, and says so.
+    `left_out` is left out of each row wherever it runs, because it reaches across requests.
     `kept` says what retention has left of a batch that ended; `top_errors` is what its jobs and segments said before.
     `row_errors`: why its rows failed, counted as its files were written; None: it ended before that was done.
     `retry_of`: the batch whose rows it runs again, which may be forgotten by now.
@@ -203,6 +204,7 @@ class Batch(SQLModel, table=True):
     shards: int = 0
     requirements: dict[str, Need] = _json("{}")
     drop_parameters: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
+    left_out: list[str] = _json("[]")
     canary_rows: int = Field(default=0, sa_column=Column(Integer, nullable=False, server_default="0"))
     """So many rows run first on each worker; 0: none do."""
     canary_over: bool = Field(default=False, sa_column=Column(Boolean, nullable=False, server_default=false()))
@@ -212,6 +214,8 @@ class Batch(SQLModel, table=True):
     error_count: int = 0
     waiting_reason: str | None = None
     """Why its control work is put off; each move of the batch clears it."""
+    models_asked_at: datetime | None = _at()
+    """When its pool's workers were asked to list their models again, because none of them had one of its own."""
     rung_at: datetime | None = _at()
     ring_no: int = 0
 
@@ -357,6 +361,10 @@ class Worker(SQLModel, table=True):
     reset_requested_at: datetime | None = _at()
     command_at: datetime | None = _at()
     """The later of both: waiting polls are woken by it."""
+    look_requested_at: datetime | None = _at()
+    """When it was asked to list its runtimes' models again."""
+    looked_at: datetime | None = _at()
+    """The last such request that it has done; null: it is of a version that knows none."""
     created_at: datetime = _at(nullable=False)
     hello_at: datetime = _at(nullable=False)
     """When this boot was taken in."""

@@ -2,6 +2,7 @@
 
 Refusal
 ├── BadRequest         mend the arguments              400
+│   └── Encoded        send the body uncompressed      415
 ├── Unauthenticated    send a valid key                401
 ├── Forbidden          use a key that may              403
 ├── NotFound           it is not there, or not yours   404
@@ -29,6 +30,12 @@ class Refusal(Exception):
 
 class BadRequest(Refusal):
     """The arguments are wrong; the message says how to mend them."""
+
+
+class Encoded(BadRequest):
+    """The body is compressed. Sent with `accept-encoding: identity`."""
+
+    status = 415
 
 
 class Unauthenticated(Refusal):

@@ -1,6 +1,6 @@
 """The rules for one line of a batch's input (OPENAI_CONTRACT 1.4, 1.5; B-17, R-23).
 
-A line that breaks a rule is an `InputError` and fails the batch; a line that is well formed but that no worker may run
+A line that breaks a rule is a `BadLine` and fails the batch; a line that is well formed but that no worker may run
 (`"stream": true`, a lone surrogate) is a rejected row: that row fails, the others run.
 
 Decided here, where the contract is silent: keys other than the four are ignored; of a repeated key the last one counts,
@@ -9,9 +9,9 @@ as in every parser between us and the runtime; integers of any length pass, they
 
 import json
 import re
-from enum import StrEnum
 from typing import Any, NamedTuple
 
+from app.domain.input_errors import InputError, InputErrorCode
 from app.domain.lines import Line
 from app.domain.members import LONG_INTEGERS, members, refuse_constant
 from app.domain.nesting import MAX_DEPTH, nests_too_deeply
@@ -30,36 +30,13 @@ _STREAMED = RowError(
 _LONE_SURROGATE = RowError(
     RowErrorCode.INVALID_JSON, "The row holds half of a UTF-16 surrogate pair, which is no Unicode text."
 )
-_REQUIRED = (
-    ("custom_id", str, "a string"),
-    ("method", str, "a string"),
-    ("url", str, "a string"),
-    ("body", dict, "a JSON object"),
-)
 
 
-class InputErrorCode(StrEnum):
-    """Codes of a batch's `errors.data[]`: Azure's names, and OpenAI's for what is absent."""
+class BadLine(NamedTuple):
+    """A line that breaks rules: all that is wrong with it. `custom_id` is None where it has no good one."""
 
-    INVALID_JSON_LINE = "invalid_json_line"
-    INVALID_REQUEST = "invalid_request"
-    MISSING_REQUIRED_PARAMETER = "missing_required_parameter"
-    URL_MISMATCH = "url_mismatch"
-    DUPLICATE_CUSTOM_ID = "duplicate_custom_id"
-    EMPTY_FILE = "empty_file"
-    TOO_MANY_TASKS = "too_many_tasks"
-
-
-class InputError(NamedTuple):
-    """One entry of a failed batch's `errors.data[]`. `line` counts from 1; None when the error is about no one line.
-
-    `message` is ASCII, so that any database and any terminal takes it.
-    """
-
-    code: InputErrorCode
-    message: str
-    param: str | None
-    line: int | None
+    errors: tuple[InputError, ...]
+    custom_id: str | None = None
 
 
 class CheckedLine(NamedTuple):
@@ -75,10 +52,11 @@ class CheckedLine(NamedTuple):
     parameters: frozenset[str] = NONE
 
 
-def check_line(line: Line, *, endpoint: str) -> CheckedLine | InputError:
+def check_line(line: Line, *, endpoint: str) -> CheckedLine | BadLine:
     """Check one line of a batch for `endpoint`. Never raises, whatever the bytes are."""
     if line.content is None:
-        return _invalid(line, None, f"This line has {line.end - line.start} bytes, more than the limit for one line.")
+        what = f"This line has {line.end - line.start} bytes, more than the limit for one line."
+        return BadLine((_invalid(line, None, what),))
     if nests_too_deeply(line.content):
         return _unparseable(line, f"it is nested too deeply: at most {MAX_DEPTH} objects and lists within each other")
     try:
@@ -88,8 +66,8 @@ def check_line(line: Line, *, endpoint: str) -> CheckedLine | InputError:
     except RecursionError:  # only of a caller that stands at the interpreter's own bound
         return _unparseable(line, "it is nested too deeply")
     if not isinstance(value, dict):
-        return _invalid(line, None, f"A line must be a JSON object, not {_shown(value)}.")
-    return _shape_error(line, value, endpoint) or _checked(line.content, value, endpoint)
+        return BadLine((_invalid(line, None, f"A line must be a JSON object, not {_shown(value)}."),))
+    return _faults(line, value, endpoint) or _checked(line.content, value, endpoint)
 
 
 def parse_json(content: bytes) -> Any:
@@ -118,25 +96,31 @@ _decode = json.JSONDecoder(parse_constant=refuse_constant).decode
 _decode_long_integers = LONG_INTEGERS.decode
 
 
-def _shape_error(line: Line, value: dict[str, Any], endpoint: str) -> InputError | None:
-    for name, kind, wanted in _REQUIRED:
-        if not isinstance(value.get(name), kind):
-            return _missing_or_wrong(line, value, name, name, wanted)
-    if value["method"] != "POST":
-        return _invalid(line, "method", f"'method' must be \"POST\", not {_shown(value['method'])}.")
-    if value["url"] != endpoint:
-        message = (
-            f"'url' is {_shown(value['url'])}, and the batch's endpoint is {_shown(endpoint)}: they must be equal."
-        )
-        return InputError(InputErrorCode.URL_MISMATCH, message, "url", line.number)
-    if fault := custom_id_fault(value["custom_id"]):
-        return _invalid(line, "custom_id", f"'custom_id' {fault}.")
-    model = value["body"].get("model")
-    if not isinstance(model, str):
-        return _missing_or_wrong(line, value["body"], "model", "body.model", "a string")
-    if fault := model_fault(model):
-        return _invalid(line, "body.model", f"'body.model' {fault}.")
-    return None
+def _faults(line: Line, value: dict[str, Any], endpoint: str) -> BadLine | None:
+    errors: list[InputError] = []
+    custom_id, method, url, body = value.get("custom_id"), value.get("method"), value.get("url"), value.get("body")
+    if not isinstance(custom_id, str):
+        errors.append(_missing_or_wrong(line, value, "custom_id", "custom_id", "a string"))
+        custom_id = None
+    elif fault := custom_id_fault(custom_id):
+        errors.append(_invalid(line, "custom_id", f"'custom_id' {fault}."))
+        custom_id = None
+    if not isinstance(method, str):
+        errors.append(_missing_or_wrong(line, value, "method", "method", "a string"))
+    elif method != "POST":
+        errors.append(_invalid(line, "method", f"'method' must be \"POST\", not {_shown(method)}."))
+    if not isinstance(url, str):
+        errors.append(_missing_or_wrong(line, value, "url", "url", "a string"))
+    elif url != endpoint:
+        message = f"'url' is {_shown(url)}, and the batch's endpoint is {_shown(endpoint)}: they must be equal."
+        errors.append(InputError(InputErrorCode.URL_MISMATCH, message, "url", line.number))
+    if not isinstance(body, dict):
+        errors.append(_missing_or_wrong(line, value, "body", "body", "a JSON object"))
+    elif not isinstance(model := body.get("model"), str):
+        errors.append(_missing_or_wrong(line, body, "model", "body.model", "a string"))
+    elif fault := model_fault(model):
+        errors.append(_invalid(line, "body.model", f"'body.model' {fault}."))
+    return BadLine(tuple(errors), custom_id) if errors else None
 
 
 def _checked(content: bytes, value: dict[str, Any], endpoint: str) -> CheckedLine:
@@ -196,9 +180,9 @@ def _missing_or_wrong(line: Line, holder: dict[str, Any], name: str, param: str,
     return _invalid(line, param, f"'{param}' must be {wanted}, not {_shown(holder[name])}.")
 
 
-def _unparseable(line: Line, reason: str) -> InputError:
+def _unparseable(line: Line, reason: str) -> BadLine:
     message = f"This line is not parseable as valid JSON. ({reason})"
-    return InputError(InputErrorCode.INVALID_JSON_LINE, message, None, line.number)
+    return BadLine((InputError(InputErrorCode.INVALID_JSON_LINE, message, None, line.number),))
 
 
 def _invalid(line: Line, param: str | None, message: str) -> InputError:

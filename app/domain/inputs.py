@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from typing import Protocol
 
 from app.domain.duplicates import IdTally, confirmed
-from app.domain.input_lines import CheckedLine, InputError, InputErrorCode, check_line
-from app.domain.lines import DEFAULT_MAX_LINE_BYTES, Line, read_lines
+from app.domain.input_errors import MAX_STORED_ERRORS, InputError, InputErrorCode, InputErrors
+from app.domain.input_lines import BadLine, CheckedLine, check_line
+from app.domain.lines import DEFAULT_MAX_LINE_BYTES, Line, foreign, read_lines
 from app.domain.parameters import NONE, bounded, bounded_by_model
 from app.domain.rows import RowErrorCode
 
-MAX_STORED_ERRORS = 100
+HEAD_BYTES = 4
+"""What shows that a file is no UTF-8 text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +57,55 @@ class Shard:
     models: tuple[str, ...]
     rejected: tuple[RejectedRow, ...]
     parameters: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    input_sum: str | None = None
+    """The checksum of its bytes, where one was asked for."""
+
+
+class ShardSums(Protocol):
+    """Sums the bytes of shards as a file is read (app.checksums.GrowingSums)."""
+
+    def reading(self, chunks: Iterable[bytes], end: Callable[[], int | None]) -> Iterator[bytes]:
+        """Pass the file's chunks on. `end` gives where the last row so far of an open shard ends."""
+
+    def begin(self, start: int) -> None:
+        """Begin a shard."""
+
+    def end(self, end: int) -> str:
+        """End the shard, and give its checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputReport:
-    """What validation found: either `errors` (and no shards), or the shards of all `rows` rows.
-
-    `errors` holds the first hundred, in order of lines; `error_count` counts all.
-    """
+    """What one pass over a file found: its shards, which hold the good lines, and what is wrong with the others."""
 
     endpoint: str
     rows: int
-    errors: tuple[InputError, ...]
-    error_count: int
+    found: InputErrors
     shards: tuple[Shard, ...]
     models: tuple[str, ...]
 
     @property
+    def errors(self) -> list[InputError]:
+        """Entries for a batch's `errors.data`."""
+        return self.found.entries()
+
+    @property
+    def error_count(self) -> int:
+        """The true number of errors."""
+        return self.found.count
+
+    @property
     def ok(self) -> bool:
         """Tell whether the batch may run."""
-        return not self.error_count
+        return not self.found.count
 
 
 def validate(
-    open_chunks: Callable[[], Iterable[bytes]], *, endpoint: str, limits: InputLimits | None = None
+    open_chunks: Callable[[], Iterable[bytes]],
+    *,
+    endpoint: str,
+    limits: InputLimits | None = None,
+    sums: ShardSums | None = None,
 ) -> InputReport:
     """Check a whole file and plan its shards.
 
@@ -85,22 +113,30 @@ def validate(
     seem to repeat. Memory stays flat: 8 bytes a row, one line, one plan entry a shard.
     """
     limits = limits or InputLimits()
-    fold = _Fold(endpoint, limits)
-    for line in read_lines(open_chunks(), max_line_bytes=limits.max_line_bytes):
+    head, chunks = _peeked(open_chunks())
+    if what := foreign(head):
+        message = f"The file is {what}. A batch's input is JSON Lines in UTF-8: convert it and upload it again."
+        found = InputErrors()
+        found.add_of_file(InputError(InputErrorCode.INVALID_JSON_LINE, message, None, None))
+        return InputReport(endpoint, 0, found, (), ())
+    fold = _Fold(endpoint, limits, sums)
+    if sums is not None:
+        chunks = sums.reading(chunks, fold.end_of_shard)
+    for line in read_lines(chunks, max_line_bytes=limits.max_line_bytes):
         fold.take(line)
-    file_errors = fold.file_errors()
-    repeats, suspects = fold.ids.repeats()
-    repeated = list(_repeated(open_chunks, suspects, endpoint, limits)) if suspects else []
-    if len(repeated) < MAX_STORED_ERRORS:
-        repeats = len(repeated)  # all suspects were looked at: two different ids of one hash are no error
-    error_count = len(file_errors) + fold.error_count + repeats
-    if error_count:
-        line_errors = sorted(fold.errors + repeated, key=lambda error: error.line or 0)
-        errors = (*file_errors, *line_errors)[:MAX_STORED_ERRORS]
-        return InputReport(endpoint, fold.rows, errors, error_count, (), ())
-    fold.close_shard()
+    fold.close()
+    _find_repeats(fold, open_chunks)
     models = sorted({model for shard in fold.shards for model in shard.models})
-    return InputReport(endpoint, fold.rows, (), 0, tuple(fold.shards), tuple(models))
+    return InputReport(endpoint, fold.rows, fold.errors, tuple(fold.shards), tuple(models))
+
+
+def _peeked(chunks: Iterable[bytes]) -> tuple[bytes, Iterable[bytes]]:
+    """Give the first bytes of a file, and all its chunks."""
+    rest = iter(chunks)
+    first: list[bytes] = []
+    while sum(map(len, first)) < HEAD_BYTES and (chunk := next(rest, None)) is not None:
+        first.append(chunk)
+    return b"".join(chunk[:HEAD_BYTES] for chunk in first)[:HEAD_BYTES], chain(first, rest)
 
 
 @dataclass(slots=True)
@@ -119,13 +155,13 @@ class _Cut:
 class _Fold:
     """What one pass over the lines has gathered so far."""
 
-    def __init__(self, endpoint: str, limits: InputLimits) -> None:
+    def __init__(self, endpoint: str, limits: InputLimits, sums: ShardSums | None = None) -> None:
         self.endpoint = endpoint
         self.limits = limits
+        self._sums = sums
         self.rows = 0
         self.inputs = 0
-        self.errors: list[InputError] = []
-        self.error_count = 0
+        self.errors = InputErrors()
         self.ids = IdTally()
         self.shards: list[Shard] = []
         self._cut: _Cut | None = None
@@ -139,25 +175,26 @@ class _Fold:
             self._first_row_over = self._first_row_over or line.number
             return
         checked = check_line(line, endpoint=self.endpoint)
-        if isinstance(checked, InputError):
-            self.error_count += 1
-            if len(self.errors) < MAX_STORED_ERRORS:
-                self.errors.append(checked)
+        if checked.custom_id is not None:
+            self.ids.add(checked.custom_id)
+        if isinstance(checked, BadLine):
+            for error in checked.errors:
+                self.errors.add(error)
             return
-        self.ids.add(checked.custom_id)
         self.inputs += checked.inputs
         if self.inputs > self.limits.max_rows and self._first_input_over is None:
             self._first_input_over = line.number
-        if not self.error_count:
-            self._plan(row, line, checked)
+        self._plan(row, line, checked)
 
     def _plan(self, row: int, line: Line, checked: CheckedLine) -> None:
         cut = self._cut
         if cut and (cut.rows >= self.limits.shard_rows or line.end - cut.start > self.limits.shard_bytes):
-            self.close_shard()
+            self._close_shard()
             cut = None
         if cut is None:
             cut = self._cut = _Cut(row, line.start, line.end)
+            if self._sums is not None:
+                self._sums.begin(line.start)
         cut.rows += 1
         cut.end = line.end
         if checked.rejected:
@@ -168,43 +205,59 @@ class _Fold:
                 asked = cut.parameters.get(checked.model, NONE) | checked.parameters
                 cut.parameters[checked.model] = bounded(self.endpoint, asked)
 
-    def close_shard(self) -> None:
+    def _close_shard(self) -> None:
         cut, self._cut = self._cut, None
         if cut:
             models, rejected = tuple(sorted(cut.models)), tuple(cut.rejected)
             asked = bounded_by_model(self.endpoint, cut.parameters)
+            total = self._sums.end(cut.end) if self._sums is not None else None
             number = len(self.shards)
-            self.shards.append(Shard(number, cut.first_row, cut.rows, cut.start, cut.end, models, rejected, asked))
+            self.shards.append(
+                Shard(number, cut.first_row, cut.rows, cut.start, cut.end, models, rejected, asked, total)
+            )
 
-    def file_errors(self) -> list[InputError]:
-        """Give the errors that are about the file as a whole. They come first, so that no cap hides them."""
+    def end_of_shard(self) -> int | None:
+        """Where the last row of the shard ends that is being filled."""
+        return self._cut.end if self._cut is not None else None
+
+    def close(self) -> None:
+        """End the last shard, and find what is wrong with the file as a whole."""
+        self._close_shard()
         if not self.rows:
-            return [InputError(InputErrorCode.EMPTY_FILE, "The input file holds no requests.", None, None)]
-        errors = []
+            self._refuse(InputErrorCode.EMPTY_FILE, "The input file holds no requests.", None, None)
         if self._first_row_over is not None:
             message = f"The input file holds {self.rows} requests; the limit is {self.limits.max_rows}."
-            errors.append(InputError(InputErrorCode.TOO_MANY_TASKS, message, None, self._first_row_over))
+            self._refuse(InputErrorCode.TOO_MANY_TASKS, message, None, self._first_row_over)
         if self._first_input_over is not None:
             message = f"The input file holds {self.inputs} embedding inputs; the limit is {self.limits.max_rows}."
-            errors.append(InputError(InputErrorCode.TOO_MANY_TASKS, message, "body.input", self._first_input_over))
-        return errors
+            self._refuse(InputErrorCode.TOO_MANY_TASKS, message, "body.input", self._first_input_over)
+
+    def _refuse(self, code: InputErrorCode, message: str, param: str | None, line: int | None) -> None:
+        self.errors.add_of_file(InputError(code, message, param, line))
 
 
-def _repeated(
-    open_chunks: Callable[[], Iterable[bytes]], suspects: frozenset[int], endpoint: str, limits: InputLimits
-) -> Iterator[InputError]:
-    """Read the file again and give the first hundred rows whose id truly was used before."""
-    repeats = confirmed(_ids(open_chunks(), endpoint, limits), suspects)
+def _find_repeats(fold: _Fold, open_chunks: Callable[[], Iterable[bytes]]) -> None:
+    """Read the file again if ids seem to repeat: the first hundred rows whose id truly was used before are named."""
+    count, suspects = fold.ids.repeats()
+    if not suspects:
+        return
+    named = 0
+    repeats = confirmed(_ids(open_chunks(), fold.endpoint, fold.limits), suspects)
     for line, custom_id, first in islice(repeats, MAX_STORED_ERRORS):
+        named += 1
         message = f"'custom_id' {_ascii(custom_id)} of line {line} was already used in line {first}."
-        yield InputError(InputErrorCode.DUPLICATE_CUSTOM_ID, message, "custom_id", line)
+        fold.errors.add(InputError(InputErrorCode.DUPLICATE_CUSTOM_ID, message, "custom_id", line))
+    # Below a hundred all suspects were looked at: two different ids of one hash are no error.
+    if named == MAX_STORED_ERRORS and count > named:
+        message = "'custom_id' was used in an earlier line."
+        fold.errors.add(InputError(InputErrorCode.DUPLICATE_CUSTOM_ID, message, "custom_id", None), count - named)
 
 
 def _ids(chunks: Iterable[bytes], endpoint: str, limits: InputLimits) -> Iterator[tuple[int, str]]:
     lines = read_lines(chunks, max_line_bytes=limits.max_line_bytes)
     for line in islice(lines, limits.max_rows):
         checked = check_line(line, endpoint=endpoint)
-        if isinstance(checked, CheckedLine):
+        if checked.custom_id is not None:
             yield line.number, checked.custom_id
 
 

@@ -10,6 +10,17 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DEFAULT_MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
+_FOREIGN = (
+    (b"\xff\xfe\x00\x00", "UTF-32 text"),
+    (b"\x00\x00\xfe\xff", "UTF-32 text"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+    (b"\x1f\x8b", "compressed (gzip)"),
+    (b"\x28\xb5\x2f\xfd", "compressed (zstd)"),
+    (b"PK\x03\x04", "compressed (zip)"),
+)
+
+
 class Line(NamedTuple):
     r"""One line that is not blank.
 
@@ -22,6 +33,18 @@ class Line(NamedTuple):
     start: int
     end: int
     content: bytes | None
+
+
+def foreign(head: bytes) -> str | None:
+    """Say what a file is that is no text in UTF-8, by its first four bytes; None for any other."""
+    for mark, what in _FOREIGN:
+        if head.startswith(mark):
+            return what
+    # Without a byte order mark: the characters of JSON's first token are ASCII.
+    zeros = bytes(byte == 0 for byte in head)
+    if zeros in {b"\1\1\1\0", b"\0\1\1\1"}:
+        return "UTF-32 text"
+    return "UTF-16 text" if zeros in {b"\1\0\1\0", b"\0\1\0\1"} else None
 
 
 def read_lines(

@@ -1,7 +1,7 @@
 """A JSON object's members where they stand in its text, so that a body travels byte for byte (OPENAI_CONTRACT 1.4)."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 
@@ -28,11 +28,22 @@ def members(text: str) -> Iterator[Member]:
             position = _skip(text, position + 1)
 
 
-def without(body: bytes, keys: Collection[str]) -> bytes:
-    """Give an object without some of its members; what is left stays as it was written."""
-    text = body.decode("utf-8")
-    kept = (text[member.start : member.end] for member in members(text) if member.key not in keys)
-    return ("{" + ",".join(kept) + "}").encode()
+def without(body: bytes, keys: Collection[str], inner: Mapping[str, Collection[str]] | None = None) -> bytes:
+    """Give an object without some of its members; what is left stays as it was written.
+
+    `inner` names members of those of its members that are objects.
+    """
+    return _without(body.decode("utf-8"), keys, inner or {}).encode()
+
+
+def _without(text: str, keys: Collection[str], inner: Mapping[str, Collection[str]]) -> str:
+    kept: list[str] = []
+    for key, start, value, end in members(text):
+        if key in inner and text[value] == "{":
+            kept.append(text[start:value] + _without(text[value:end], inner[key], {}))
+        elif key not in keys:
+            kept.append(text[start:end])
+    return "{" + ",".join(kept) + "}"
 
 
 def refuse_constant(name: str) -> Any:

@@ -47,6 +47,7 @@ class Parameter:
 
     `plain` are values that ask for nothing beyond what every runtime does anyhow; null always is one. `varies`: some
     runtime of a kind that takes it may not, by its version or its set-up. `essential`: a row makes no sense without.
+    `crosses`: it changes no answer of its own row, and reaches what other rows, other orgs' too, have of the runtime.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Parameter:
     plain: tuple[object, ...] = ()
     varies: bool = False
     essential: bool = False
+    crosses: bool = False
 
 
 NATIVE = Support(Way.NATIVE)
@@ -74,6 +76,7 @@ def _of(
     plain: tuple[object, ...] = (),
     varies: bool = False,
     essential: bool = False,
+    crosses: bool = False,
 ) -> Parameter:
     return Parameter(
         name,
@@ -81,6 +84,7 @@ def _of(
         plain,
         varies=varies,
         essential=essential,
+        crosses=crosses,
     )
 
 
@@ -92,8 +96,8 @@ def _meaningless(*names: str) -> tuple[Parameter, ...]:
     return tuple(_of(name, NO_MEANING, vllm=NO_MEANING, local=NO_MEANING) for name in names)
 
 
-def _ollamas_own(*names: str) -> tuple[Parameter, ...]:
-    return tuple(_of(name, NATIVE, vllm=UNSUPPORTED, local=UNSUPPORTED) for name in names)
+def _ollamas_own(*names: str, crosses: bool = False) -> tuple[Parameter, ...]:
+    return tuple(_of(name, NATIVE, vllm=UNSUPPORTED, local=UNSUPPORTED, crosses=crosses) for name in names)
 
 
 _SAMPLING = (
@@ -117,6 +121,31 @@ _OPENAIS_OWN = _meaningless(
     "prompt_cache_options",
     "stream",
     "stream_options",
+)
+
+# Of vLLM, SGLang and llama.cpp: the order of the queue, ids by which other requests are found, state that the server
+# keeps by a name, which of its engines or slots a request takes, and which host its cache is fetched from.
+TRANSFERS = ("kv_transfer_params", "ec_transfer_params")
+"""vLLM takes them by themselves, and in its `vllm_xargs`."""
+_ENGINES_CROSSING = (
+    _of("priority", UNSUPPORTED, plain=(0,), crosses=True),
+    *(
+        _of(name, UNSUPPORTED, crosses=True)
+        for name in (
+            *("request_id", "rid", "session_id", "session_params"),
+            *("data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank", "id_slot"),
+            *TRANSFERS,
+            *(f"vllm_xargs.{name}" for name in TRANSFERS),
+            *("bootstrap_host", "bootstrap_port", "bootstrap_room"),
+        )
+    ),
+)
+PLACING = ("num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread")
+"""Of Ollama's `options` those with which it loads a model anew for all rows, and which change no answer."""
+_OLLAMAS_CROSSING = _ollamas_own("keep_alive", *(f"options.{name}" for name in PLACING), crosses=True)
+_SCHEMAS = (
+    _of("response_format.json_schema", NATIVE, varies=True, essential=True),
+    _of("format.json_schema", NATIVE, vllm=UNSUPPORTED, local=UNSUPPORTED, varies=True, essential=True),
 )
 
 _CHAT = (
@@ -147,7 +176,10 @@ _CHAT = (
     _nowhere("moderation"),
     *_meaningless("prediction"),
     *_OPENAIS_OWN,
-    *_ollamas_own("options", "keep_alive", "think", "format", "truncate", "shift"),
+    *_ollamas_own("options", "think", "format", "truncate", "shift"),
+    *_SCHEMAS,
+    *_ENGINES_CROSSING,
+    *_OLLAMAS_CROSSING,
 )
 
 _COMPLETIONS = (
@@ -163,9 +195,10 @@ _COMPLETIONS = (
     _of("echo", UNSUPPORTED, local=UNSUPPORTED, plain=(False,)),
     _nowhere("best_of", 1),
     *_OPENAIS_OWN,
-    *_ollamas_own(
-        "options", "keep_alive", "think", "format", "truncate", "shift", "system", "template", "raw", "images"
-    ),
+    *_ollamas_own("options", "think", "format", "truncate", "shift", "system", "template", "raw", "images"),
+    *_SCHEMAS,
+    *_ENGINES_CROSSING,
+    *_OLLAMAS_CROSSING,
 )
 
 _EMBEDDINGS = (
@@ -175,7 +208,9 @@ _EMBEDDINGS = (
     _of("dimensions", _to("dimensions"), local=UNSUPPORTED, varies=True),
     _of("encoding_format", _to("encoded by the worker"), plain=("float",), varies=True),
     *_OPENAIS_OWN,
-    *_ollamas_own("options", "keep_alive", "truncate"),
+    *_ollamas_own("options", "truncate"),
+    *_ENGINES_CROSSING,
+    *_OLLAMAS_CROSSING,
 )
 
 _RESPONSES = (
@@ -197,6 +232,7 @@ _RESPONSES = (
     ),
     *(_nowhere(name) for name in ("access_programs", "background_options", "image")),
     *_OPENAIS_OWN,
+    *_ENGINES_CROSSING,
 )
 
 

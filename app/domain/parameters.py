@@ -13,7 +13,9 @@ from app.domain.parameter_table import (
     EMBEDDINGS,
     MANY,
     PASSES_UNKNOWN,
+    PLACING,
     TABLE,
+    TRANSFERS,
     Parameter,
     Way,
 )
@@ -92,19 +94,64 @@ def keys_of(endpoint: str, body: Iterable[str], names: Collection[str]) -> froze
     return frozenset(key for key in body if _named(key, known) in names)
 
 
+def parts_of(endpoint: str, names: Collection[str]) -> dict[str, set[str]]:
+    """Give by key the members of its value that are meant by `names` of the table."""
+    known = TABLE.get(endpoint, {})
+    found: dict[str, set[str]] = {}
+    for name in names:
+        key, _, part = name.partition(".")
+        if part and name in known:
+            found.setdefault(key, set()).add(part)
+    return found
+
+
 def essential(endpoint: str, names: Collection[str]) -> frozenset[str]:
     """Give those of `names` without which a row makes no sense: they are never left out."""
     known = TABLE.get(endpoint, {})
     return frozenset(name for name in names if name in known and known[name].essential)
 
 
+def crossing(endpoint: str, names: Collection[str]) -> frozenset[str]:
+    """Give those of `names` that reach across requests."""
+    known = TABLE.get(endpoint, {})
+    return frozenset(name for name in names if name in known and known[name].crosses)
+
+
 def _asked(endpoint: str, body: Mapping[str, Any], everywhere: frozenset[str]) -> frozenset[str]:
     known = TABLE.get(endpoint, {})
-    return frozenset(
-        _named(name, known)
+    asked = {
+        name: value
         for name, value in body.items()
         if name not in everywhere and value is not None and not (name in known and is_plain(value, known[name].plain))
-    )
+    }
+    forms = [form for name, forms_of in _VALUE_FORMS.items() if name in asked for form in forms_of(asked[name])]
+    return frozenset(_named(name, known) for name in asked).union(form for form in forms if form in known)
+
+
+def _parts_of(name: str, parts: Collection[str]) -> Callable[[object], list[str]]:
+    """Make a look for those parts of a parameter that the table names."""
+
+    def find(value: object) -> list[str]:
+        return [f"{name}.{part}" for part in parts if part in value] if isinstance(value, dict) else []
+
+    return find
+
+
+def _schema(asked: object) -> list[str]:
+    is_one = isinstance(asked, dict) and asked.get("type") == "json_schema"
+    return ["response_format.json_schema"] if is_one else []
+
+
+def _native_schema(asked: object) -> list[str]:
+    return ["format.json_schema"] if isinstance(asked, dict) else []
+
+
+_VALUE_FORMS: Mapping[str, Callable[[object], list[str]]] = {
+    "options": _parts_of("options", PLACING),
+    "vllm_xargs": _parts_of("vllm_xargs", TRANSFERS),
+    "response_format": _schema,
+    "format": _native_schema,
+}
 
 
 def _named(name: str, known: Mapping[str, Parameter]) -> str:

@@ -73,7 +73,8 @@ class Row:
     """One row as a worker runs it. `body` is the request's JSON as it stood in the file, never re-encoded.
 
     `parameters` are what it asks for that not every runtime takes (app.domain.parameters). `may_drop`: where no runtime
-    takes them they are left out, and the reply says so; else the row fails.
+    takes them they are left out, and the reply says so; else the row fails. `dropped` were left out already, because
+    they reach across requests.
     """
 
     number: int
@@ -83,6 +84,7 @@ class Row:
     body: bytes
     parameters: frozenset[str] = frozenset()
     may_drop: bool = False
+    dropped: tuple[str, ...] = ()
 
 
 class Blame(StrEnum):

@@ -67,6 +67,7 @@ class BatchBrief(Wire):
     """What a worker needs to know of the batch whose shards it holds.
 
     `drop_parameters`: what no runtime of the worker takes is left out of a row's body, and its answer says so.
+    `left_out` is left out of every row, because it reaches across requests; the row's answer says so.
     `canary_rows`: run so many rows first, until one is completed; 0 once the batch is known to run.
     """
 
@@ -76,6 +77,7 @@ class BatchBrief(Wire):
     priority: int
     created_at: int
     drop_parameters: bool = False
+    left_out: list[str] = Field(default_factory=list)
     canary_rows: int = Field(default=0, ge=0)
 
 

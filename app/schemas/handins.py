@@ -16,7 +16,8 @@ from app.domain.rows import Reply
 _STRAY = "blank lines, byte order marks and other line ends have no place here"
 _FLAGS = {b"c": True, b"f": False}
 _MAX_ROW_DIGITS = 12
-_HEAD_BYTES = _MAX_ROW_DIGITS + len(b"\t?\t")
+_FLAG_BYTES = len(b"\t?\t")
+_HEAD_BYTES = _MAX_ROW_DIGITS + _FLAG_BYTES
 _FIRST_ERROR_STATUS = 400
 
 
@@ -59,6 +60,24 @@ def write_line(row: int, reply: Reply, line: bytes) -> bytes:
     return b"%d\t%s\t%s\n" % (row, b"c" if reply.ok else b"f", line)
 
 
+def output_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the output lines of a hand-in that was checked, with their newline; one longer than a piece in parts."""
+    head, is_within = b"", False
+    for piece in pieces:
+        content = head + piece
+        head, at = b"", 0
+        while at < len(content):
+            if not is_within:
+                tab = content.find(b"\t", at)
+                if tab < 0 or tab + _FLAG_BYTES > len(content):
+                    head = content[at:]
+                    break
+                at = tab + _FLAG_BYTES
+            end = content.find(b"\n", at) + 1
+            yield content[at : end or len(content)]
+            is_within, at = end == 0, end or len(content)
+
+
 def read_hand_in(batch_id: str, chunks: Iterable[bytes]) -> Iterator[HandInLine]:
     """Read and check a whole hand-in. Raises as `HandInReader` does."""
     reader = HandInReader(batch_id)
@@ -71,8 +90,8 @@ class HandInReader:
     """Reads and checks a hand-in that comes in pieces; what it keeps of the bytes is the line that has not ended.
 
     Raises HandInError at the first line that is not of the form above, that is not ASCII, that does not begin as the
-    output line of its row, whose flag does not say what its response says, or whose row stood before. Whether the rows belong to the leases is the caller's to check.
-    `rows` says of each row so far whether it counts as completed.
+    output line of its row, whose flag does not say what its response says, or whose row stood before. Whether the rows
+    belong to the leases is the caller's to check. `rows` says of each row so far whether it counts as completed.
     """
 
     def __init__(self, batch_id: str, *, max_rows: int | None = None) -> None:

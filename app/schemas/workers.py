@@ -182,7 +182,8 @@ class Heartbeat(Wire):
 
     `spooled` leases have their report in the worker's spool. `runtimes` is sent when it changed, and every 30 s.
     `after` is the `at` of the answer that was heard last: this beat was begun after it. `claiming` are the request ids
-    of claims that are not answered yet.
+    of claims that are not answered yet. `looked` is the last `look` that was done, 0 before the first; an older worker
+    does not say. `runtimes` go with it.
     """
 
     boot_id: Opaque
@@ -196,13 +197,15 @@ class Heartbeat(Wire):
     claiming: list[Opaque] = Field(default_factory=list, max_length=1_000)
     sample: HostSample | None = None
     runtimes: Runtimes | None = None
+    looked: Moment | None = None
 
 
 class HeartbeatAnswer(Wire):
     """Per listed lease what holds of it, and what waits. Sent after the commit that renewed them (PROTOCOL 2).
 
     `reset_backoff` names the last time that somebody asked for it (BK-04): a mark not seen before ends a back-off.
-    `at` is when the beat was taken, in the database's milliseconds: the next beat sends it back.
+    `at` is when the beat was taken, in the database's milliseconds: the next beat sends it back. `look` names a request
+    to list the models of all runtimes again, and to beat once that is done.
     """
 
     leases: dict[int, LeaseVerdict]
@@ -211,6 +214,7 @@ class HeartbeatAnswer(Wire):
     drain: bool = False
     reset_backoff: str | None = None
     slots: int | None = None
+    look: Moment | None = None
 
 
 class Bye(Wire):

@@ -22,7 +22,6 @@ from app.services import stops
 from app.services.context import Yard
 from app.services.eligibility import told
 from app.services.first_rows import rows_first
-from app.services.judging import entry
 
 
 def let_run(yard: Yard, worker_id: str, batch_id: str) -> None:
@@ -65,7 +64,8 @@ def hear(yard: Yard, worker: Worker, batch_id: str, first: FirstRows, *, has_row
         since = min((lease.failing_at or now for lease in mine), default=now)
         if None in others and now - since < timedelta(seconds=told(worker, yard.timing).toleration_seconds):
             return False, None
-        error = entry(CODE, failed_alike(rows=first.rows, kind=kind, message=first.message), None, first.row + 1)
+        what = failed_alike(rows=first.rows, kind=kind, message=first.message)
+        error: dict[str, object] = {"code": CODE, "message": what, "param": None, "line": first.row + 1}
         won = stops.first_rows_failed(session, batch, error, now, live=len(leases), actor=f"worker:{worker.id}")
         return False, [lease.id or 0 for lease in mine] if won else None
 

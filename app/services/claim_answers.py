@@ -38,6 +38,7 @@ def answer(session: Session, batch: Batch, pairs: Sequence[tuple[Lease, Job]], *
         priority=9 - batch.rank,
         created_at=int(batch.created_at.timestamp()),
         drop_parameters=batch.drop_parameters,
+        left_out=batch.left_out,
         canary_rows=rows_first(session, batch),
     )
     asked = needs_of(batch).parameters

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from app.blobs.store import BlobStore
 from app.db.store import Store
@@ -66,6 +66,9 @@ class Bells(Protocol):
     def stop(self, batch_id: str) -> None:
         """Tell the workers that hold leases of a batch to ask what became of them."""
 
+    def call(self, pool: str) -> None:
+        """Tell the workers of a pool to send a heartbeat now, whose answer has something for them."""
+
 
 class Silence:
     """Bells for a process without a broker: the sweeps ring later."""
@@ -83,6 +86,9 @@ class Silence:
 
     def stop(self, batch_id: str) -> None:
         """Ring nothing."""
+
+    def call(self, pool: str) -> None:
+        """Call nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ class Yard:
     """The parts of the service that use cases work on.
 
     `drop_parameters`: batches that do not say what they want run without the parameters that a runtime does not take.
+    `cross_request`: what becomes of parameters that reach across requests.
     `canary_rows`: so many rows of such a batch run first on each worker.
     """
 
@@ -137,6 +144,7 @@ class Yard:
     limits: Limits = field(default_factory=Limits)
     default_pool: str = "gpu"
     drop_parameters: bool = False
+    cross_request: Literal["drop", "fail", "pass"] = "drop"
     canary_rows: int = 8
     webhooks: WebhookRules = field(default_factory=WebhookRules)
     bells: Bells = field(default_factory=Silence)

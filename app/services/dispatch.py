@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -36,6 +36,7 @@ PING_SECONDS = 10.0
 """A broker that had nothing to do for so long is asked whether it is there."""
 COMPLAIN_SECONDS = 60
 STOP_COMMAND = "gpuyard_stop"
+CALL_COMMAND = "gpuyard_call"
 _BROKER_AWAY = (BrokerError, KombuError, RedisError, OSError)
 _AWAY = (*_BROKER_AWAY, SQLAlchemyError, DatabaseUnavailable)
 
@@ -53,6 +54,7 @@ def publisher(broker_url: str) -> Celery:
 class _Bell:
     ring: Callable[[Yard, str, float], None]
     batch_id: str
+    """Or the name of a pool."""
     quiet_seconds: float
 
 
@@ -99,6 +101,10 @@ class Ringer(Collector):
     def stop(self, batch_id: str) -> None:
         """Ring the workers that hold leases of a batch which is to stop."""
         self._put(_Bell(self._ring_stop, batch_id, 0))
+
+    def call(self, pool: str) -> None:
+        """Ring the workers of a pool, to have them call."""
+        self._put(_Bell(self._ring_call, pool, 0))
 
     def publish(self, ring: BatchRing | ControlRing) -> None:
         """Publish what a committed transaction has noted."""
@@ -152,13 +158,20 @@ class Ringer(Collector):
     def _ring_stop(self, yard: Yard, batch_id: str, _quiet_seconds: float) -> None:
         with yard.store.read() as session:
             nodes = list(dispatch_sql.nodes_of_batch(session, batch_id))
+        self._broadcast(STOP_COMMAND, {"batch_id": batch_id}, nodes)
+
+    def _ring_call(self, yard: Yard, pool: str, _quiet_seconds: float) -> None:
+        with yard.store.read() as session:
+            nodes = list(dispatch_sql.nodes_of_pool(session, pool))
+        self._broadcast(CALL_COMMAND, {}, nodes)
+
+    def _broadcast(self, command: str, arguments: Mapping[str, str], nodes: Sequence[str]) -> None:
         if not nodes:
             return
-        arguments: Mapping[str, str] = {"batch_id": batch_id}
         for attempt in (1, 2):
             # A pooled connection that died with the broker fails once and is then replaced.
             try:
-                self._celery.control.broadcast(STOP_COMMAND, arguments=arguments, destination=nodes, reply=False)
+                self._celery.control.broadcast(command, arguments=arguments, destination=nodes, reply=False)
             except RedisError:
                 if attempt > 1:
                     raise

@@ -16,10 +16,11 @@ from app.db import leases as leases_sql
 from app.db import locks
 from app.db import workers as workers_sql
 from app.db.tables import Lease, Pool, Worker
-from app.db.types import to_ms
+from app.db.types import from_ms, to_ms
 from app.domain.errors import Conflict, Refusal
 from app.domain.leases import LIVE, LeaseState, LeaseVerdict, verdict
 from app.schemas.workers import Heartbeat, HeartbeatAnswer
+from app.services import models
 from app.services.calling import checked
 from app.services.claims import has_work
 from app.services.context import Caller, Yard
@@ -60,6 +61,8 @@ def heartbeats(yard: Yard, beats: Sequence[Beat]) -> Answers:
     heard = [beat for beat in beats if beat.worker_id in renewed.verdicts]
     noted = yard.store.run(lambda session: _note(session, yard, heard))
     refused = renewed.refused | noted.refused
+    if noted.looked:
+        models.answered(yard, noted.looked)
     with yard.store.read() as session:
         wanted = _with_work(session, yard, list(noted.workers.values()), noted.now)
     answers: Answers = {
@@ -70,6 +73,7 @@ def heartbeats(yard: Yard, beats: Sequence[Beat]) -> Answers:
             drain=worker.drain_requested_at is not None,
             reset_backoff=str(to_ms(worker.reset_requested_at)) if worker.reset_requested_at is not None else None,
             slots=worker.slots,
+            look=_look(worker),
         )
         for worker_id, worker in noted.workers.items()
     }
@@ -92,6 +96,8 @@ class _Noted:
     now: datetime
     workers: dict[str, Worker] = field(default_factory=dict)
     refused: dict[str, Refusal] = field(default_factory=dict)
+    looked: set[str] = field(default_factory=set)
+    """Pools of workers that have listed their models again, as they were asked."""
 
 
 def _renew(session: Session, yard: Yard, beats: Sequence[Beat]) -> _Renewed:
@@ -203,12 +209,30 @@ def _note(session: Session, yard: Yard, beats: Sequence[Beat]) -> _Noted:
             worker.sample = beat.said.sample.model_dump(mode="json")
         if beat.said.runtimes is not None:
             worker.runtimes = [runtime.model_dump(mode="json") for runtime in beat.said.runtimes]
+        if beat.said.looked is not None:
+            _note_looked(noted, worker, beat.said.looked)
         worker.slots = pool_slots(session.get(Pool, worker.pool), otherwise=worker.slots)
         worker.last_beat_at, worker.holds = noted.now, worker.id in holders
         worker.timing = worker.timing or told(worker, yard.timing).rungs  # it said hello before they were stored
         session.add(worker)
         noted.workers[worker.id] = worker
     return noted
+
+
+def _note_looked(noted: _Noted, worker: Worker, looked: int) -> None:
+    looked_at = from_ms(min(looked, to_ms(noted.now)))
+    if worker.looked_at is None or worker.looked_at < looked_at:
+        worker.looked_at = looked_at
+        if looked:
+            noted.looked.add(worker.pool)
+
+
+def _look(worker: Worker) -> int | None:
+    """Give the request to list models again that a worker has not done yet; None when there is none."""
+    requested_at, looked_at = worker.look_requested_at, worker.looked_at
+    if requested_at is None or looked_at is None or looked_at >= requested_at:
+        return None
+    return to_ms(requested_at)
 
 
 def _with_work(session: Session, yard: Yard, workers: Sequence[Worker], now: datetime) -> set[str]:

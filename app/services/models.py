@@ -1,16 +1,26 @@
-"""The models that live workers serve, in pools the caller may use."""
+"""The models that live workers serve, in pools the caller may use; and asking these workers for them again."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime, timedelta
 
+from sqlmodel import Session
+
+from app.db import batches as batches_sql
+from app.db import jobs as jobs_sql
+from app.db import locks
 from app.db import worker_views as workers_sql
+from app.db import workers as pool_sql
 from app.db.tables import Worker
 from app.domain.eligibility import Serving
 from app.domain.errors import NotFound
+from app.domain.workers import WorkerState
 from app.schemas.models import ModelObject
 from app.services.context import Caller, Yard
 from app.services.eligibility import servings, told
 
 SHOWN = 20
+ANSWER_RENEWALS = 3
+"""An answer is waited for as long as so many heartbeats are apart: one brings the request, one the answer."""
 
 
 def listed(yard: Yard, caller: Caller) -> list[ModelObject]:
@@ -56,3 +66,55 @@ def _model(name: str, worker: Worker, serving: Serving, known: ModelObject | Non
         created = int(worker.created_at.timestamp())
         return ModelObject(id=name, created=created, owned_by=serving.kind, gpuyard_pools=[worker.pool])
     return known.model_copy(update={"gpuyard_pools": sorted({worker.pool, *known.gpuyard_pools})})
+
+
+def ask_again(yard: Yard, pool: str) -> datetime:
+    """Ask the workers of a pool to list their runtimes' models again; gives when."""
+
+    def work(session: Session) -> datetime:
+        now = yard.store.now(session)
+        asked = [worker.id for worker in pool_sql.of_pool(session, pool) if _can_look(worker)]
+        for worker in locks.workers(session, asked).values():
+            worker.look_requested_at = now
+            session.add(worker)
+        return now
+
+    now = yard.store.run(work)
+    yard.bells.call(pool)
+    return now
+
+
+def are_settled(session: Session, yard: Yard, workers: Sequence[Worker], asked_at: datetime | None) -> bool:
+    """Whether what the workers of a pool serve is as fresh as it gets: all have answered, or had the time to."""
+    if asked_at is None:
+        return not any(map(_can_look, workers))
+    waited = yard.store.now(session) - asked_at
+    is_over = waited >= timedelta(seconds=ANSWER_RENEWALS * yard.timing.renew_seconds)
+    return is_over or not _unanswered(workers, asked_at)
+
+
+def answered(yard: Yard, pools: Collection[str]) -> None:
+    """Go on with batches that wait for workers of these pools, where these have all answered."""
+
+    def work(session: Session) -> list[str]:
+        ready = [
+            batch_id
+            for pool in pools
+            for batch_id, asked_at in batches_sql.asking(session, pool)
+            if not _unanswered(pool_sql.of_pool(session, pool), asked_at)
+        ]
+        jobs_sql.validate_now(session, ready)
+        return ready
+
+    for batch_id in yard.store.run(work):
+        yard.bells.control(batch_id, quiet_seconds=0)
+
+
+def _unanswered(workers: Sequence[Worker], asked_at: datetime) -> bool:
+    return any(_can_look(worker) and (worker.looked_at or asked_at) < asked_at for worker in workers)
+
+
+def _can_look(worker: Worker) -> bool:
+    """Whether a worker is there, has runtimes, and knows the request."""
+    is_there = worker.offline_at is None and worker.state in {WorkerState.ACTIVE, WorkerState.SETTING_UP}
+    return is_there and worker.looked_at is not None and bool(worker.runtimes)

@@ -63,6 +63,7 @@ def open_yard(settings: ServerSettings, *, bells: Bells | None = None, connectio
         ),
         default_pool=default_pool(settings),
         drop_parameters=settings.unsupported_parameters == "drop",
+        cross_request=settings.cross_request_parameters,
         canary_rows=settings.canary_rows,
         webhooks=WebhookRules(
             key_file=settings.data_dir / "webhooks.key",

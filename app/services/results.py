@@ -17,13 +17,14 @@ from app.db.tables import Batch, Job, Segment
 from app.domain.batches import ENDED, BatchState
 from app.domain.errors import Conflict
 from app.domain.outputs import line_start
+from app.schemas.handins import output_lines
 from app.services import blobs, cursors, files
 from app.services import segments as segments_service
 from app.services.context import Caller, Yard
 from app.services.files import Content
 from app.services.merging import Line, Lines, latest
 from app.services.own_batch import own_batch
-from app.services.shard_lines import damaged_lines, stored_lines
+from app.services.shard_lines import damaged_lines
 
 SEGMENTS = 64
 """Segments of one answer while a batch runs."""
@@ -158,11 +159,13 @@ def _in_order(batch: Batch, sources: Sequence[tuple[bool, BinaryIO]]) -> Iterato
 
 
 def _stored(yard: Yard, batch: Batch, job: Job, segment: Segment, source: str) -> Iterator[bytes]:
-    """Give the lines of a segment; rows whose answer is damaged or gone have a line that says so."""
+    """Yield the lines of a segment, a large one in parts; rows whose answer is damaged or gone have one that says so.
+
+    However large the segment, a reader that waits holds a piece of it.
+    """
     try:
-        content = segments_service.read(yard, segment)
+        sums = segments_service.piece_sums(yard, segment)
     except (BlobDamaged, BlobMissing):
         yield from damaged_lines(yard, batch, job, segment, source)
-        return
-    for _, _, start, end in stored_lines(content):
-        yield content[start : end + 1]
+    else:
+        yield from output_lines(segments_service.pieces(yard, segment, sums))

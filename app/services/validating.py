@@ -5,12 +5,12 @@ Models and parameters are decided here, for the whole batch (app.services.judgin
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlmodel import Session
 
 from app.blobs.store import BlobDamaged, BlobMissing
-from app.checksums import range_sums
+from app.checksums import GrowingSums
 from app.db import batches as batches_sql
 from app.db import locks
 from app.db import workers as workers_sql
@@ -19,18 +19,22 @@ from app.db.tables import Batch, Job, Lease, Worker
 from app.domain.batches import BatchState
 from app.domain.contents import ContentKind, damaged_file
 from app.domain.eligibility import Serving, undecided
+from app.domain.input_errors import InputError, InputErrorCode, InputErrors
 from app.domain.inputs import InputLimits, InputReport, Shard
 from app.domain.inputs import validate as validate_input
 from app.domain.jobs import JobKind, LeaseEnd
 from app.domain.leases import LIVE
-from app.domain.rows import RowErrorCode
+from app.domain.parameters import NONE
 from app.domain.workers import WorkerState
-from app.services import blobs, damage, missing, rings
+from app.services import blobs, damage, missing, models, rings
 from app.services.context import BatchRing, Limits, Yard
 from app.services.eligibility import servings
 from app.services.endings import Ending, end_locked
-from app.services.judging import Question, Refusals, capped, entry, judge, requirement
+from app.services.judging import SHOWN, Question, judge, requirement, set_apart
 from app.services.moves import move, stopping
+
+ASK_SECONDS = 5.0
+"""A batch that waits for workers looks so often whether it waits for any; their answers let it go on at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +42,11 @@ class Judged:
     """What reading a batch's input has found. Nothing of it is stored."""
 
     report: InputReport
-    refusals: Refusals
-    sums: Sequence[str] = ()
-    """Of the bytes of each shard (app.checksums)."""
+    left_out: frozenset[str] = NONE
+    """What is left out of each row, because it reaches across requests."""
+    missing: Collection[str] = ()
+    """Models that nobody serves, as far as is known: workers are asked again, since `asked_at`."""
+    asked_at: datetime | None = None
     is_gone: bool = False
     """The input is gone, which nobody has recorded yet; a damaged one is recorded as it is read."""
 
@@ -81,58 +87,76 @@ def validate(yard: Yard, lease_id: int, batch_id: str) -> Batch | None:
 
 
 def read(yard: Yard, batch_id: str) -> Judged:
-    """Read and judge a batch's input; one that is damaged is refused. Raises BlobError when it cannot be read now."""
+    """Read and judge a batch's input; one that is damaged is refused. Raises BlobError when it cannot be read now.
+
+    Where nobody serves one of its models, the workers that are there are asked for theirs, once, before that is said.
+    """
     with yard.store.read() as session:
         batch = batches_sql.by_id(session, batch_id)
         if batch is None:
             raise LookupError(f"there is no batch {batch_id}")
         content = blobs.recorded(session, input_blob(session, batch_id))
-        pool = _pool(workers_sql.ever_of_pool(session, batch.pool))
+        workers = workers_sql.ever_of_pool(session, batch.pool)
+        is_settled = models.are_settled(session, yard, workers, batch.models_asked_at)
+    pool = _pool(workers)
 
     def open_chunks() -> Iterator[bytes]:
         return damage.pieces(yard, content)
 
     limits = _input_limits(yard.limits)
     try:
-        report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits)
-        refusals = _judge_lines(report) or judge(Question(batch, report, pool, limits, open_chunks))
-        ranges = [(shard.start, shard.end) for shard in report.shards]
-        sums = range_sums(open_chunks(), ranges) if not refusals.count else ()
+        sums = GrowingSums(limits.max_line_bytes)
+        report = validate_input(open_chunks, endpoint=batch.endpoint, limits=limits, sums=sums)
+        report, crossing = set_apart(report) if yard.cross_request != "pass" else (report, NONE)
+        forbidden = crossing if yard.cross_request == "fail" else NONE
+        if missing := judge(Question(batch, report, pool, limits, open_chunks, forbidden, is_settled)):
+            return Judged(report, missing=missing, asked_at=batch.models_asked_at or models.ask_again(yard, batch.pool))
     except BlobDamaged as error:
         return without_input(damaged_file(batch.input_file_id, ContentKind.INPUT, error.what))
-    return Judged(report, refusals, sums)
+    return Judged(report, crossing)
 
 
 def without_input(message: str) -> Judged:
     """Judge a batch whose input is damaged or gone: it fails."""
-    nothing = InputReport("", 0, (), 0, (), ())
-    return Judged(nothing, capped([entry(RowErrorCode.INPUT_DAMAGED.value, message, None, None)], 1))
+    found = InputErrors()
+    found.add_of_file(InputError(InputErrorCode.INPUT_DAMAGED, message, None, None))
+    return Judged(InputReport("", 0, found, (), ()))
 
 
 def conclude(
     session: Session, yard: Yard, lease: Lease, job: Job, batch: Batch, judged: Judged, now: datetime
 ) -> BatchRing | None:
     """Store what was found and end the lease; it, its job and its batch are locked. Gives a ring that is noted."""
-    report, refusals = judged.report, judged.refusals
+    report = judged.report
     actor = f"worker:{lease.worker_id}"
     ring = None
+    waits = False
     if stopping(batch):
         pass  # it ends without having been valid or invalid: no shards, no errors (PROTOCOL 5)
-    elif refusals.count:
-        batch.errors, batch.error_count = list(refusals.entries), refusals.count
+    elif judged.missing:
+        waits = True
+        names = ", ".join(ascii(model) for model in sorted(judged.missing)[:SHOWN])
+        batch.models_asked_at = judged.asked_at
+        batch.waiting_reason = f"no worker of pool {batch.pool} serves {names}: they are asked for their models again"
+    elif not report.ok:
+        batch.errors = [error._asdict() | {"code": error.code.value} for error in report.errors]
+        batch.error_count = report.error_count
         if judged.is_gone:
             damage.record(session, batch, BlobMissing.what, now=now, actor=actor, file=batch.input_file_id)
-        move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": refusals.count})
+        move(session, batch, BatchState.FAILED, now=now, actor=actor, data={"errors": report.error_count})
     else:
+        batch.left_out = sorted(judged.left_out)
         _plan(session, batch, report)
-        for shard, input_sum in zip(report.shards, judged.sums, strict=True):
-            session.add(_job(batch, shard, input_sum, now=now))
+        for shard in report.shards:
+            session.add(_job(batch, shard, now=now))
         data = {"rows": batch.total, "shards": batch.shards}
         move(session, batch, BatchState.VALIDATED, now=now, actor=actor, data=data)
         ring = rings.note_batch(session, yard, batch, shards=batch.shards, now=now) if yard.bells.heard else None
-    done = Ending(lease, LeaseEnd.DONE)
+    ending = Ending(lease, LeaseEnd.RELEASED if waits else LeaseEnd.DONE)
     held = {lease.job_id: job}
-    end_locked(session, [done], held, batch, now=now, limits=yard.limits, max_losses=None, actor=actor)
+    end_locked(session, [ending], held, batch, now=now, limits=yard.limits, max_losses=None, actor=actor)
+    if waits:
+        job.not_before_at = now + timedelta(seconds=ASK_SECONDS)
     return ring
 
 
@@ -155,13 +179,6 @@ def _input_limits(limits: Limits) -> InputLimits:
     )
 
 
-def _judge_lines(report: InputReport) -> Refusals | None:
-    if report.ok:
-        return None
-    errors = [entry(error.code.value, error.message, error.param, error.line) for error in report.errors]
-    return capped(errors, report.error_count)
-
-
 def _plan(session: Session, batch: Batch, report: InputReport) -> None:
     needs = {requirement(batch, shard) for shard in report.shards}
     batch.requirements = {
@@ -178,7 +195,7 @@ def _plan(session: Session, batch: Batch, report: InputReport) -> None:
     session.add(batch)
 
 
-def _job(batch: Batch, shard: Shard, input_sum: str, now: datetime) -> Job:
+def _job(batch: Batch, shard: Shard, now: datetime) -> Job:
     return Job(
         kind=JobKind.SHARD,
         batch_id=batch.id,
@@ -188,7 +205,7 @@ def _job(batch: Batch, shard: Shard, input_sum: str, now: datetime) -> Job:
         rows=shard.rows,
         start=shard.start,
         end=shard.end,
-        input_sum=input_sum,
+        input_sum=shard.input_sum,
         rejected=[[rejected.row, rejected.code.value, rejected.message] for rejected in shard.rejected],
         created_at=now,
     )

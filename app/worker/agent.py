@@ -157,6 +157,10 @@ class Agent:
         if any(share.batch.id == batch_id for share in self._shares.all()):
             self._heartbeat.wake()
 
+    def call(self) -> None:
+        """Ask the control plane now what it has for this worker."""
+        self._heartbeat.wake()
+
     def drain(self, reason: ByeReason) -> bool:
         """Leave in good order; returns at once, `join` waits for it. False: it is leaving already, or never began."""
         if self.phase is Phase.BOOTING:
@@ -209,6 +213,8 @@ class Agent:
         if answer.reset_backoff not in {None, self._reset_seen}:
             self._reset_seen = answer.reset_backoff
             self._polling.reset_backoff()
+        if answer.look is not None:
+            self._probes.ask(answer.look)
         if self._own.spool.has_orphans:
             self._sender.wake()
         if answer.drain:
@@ -247,6 +253,11 @@ class Agent:
         self._on_gate()
         self._setting_up.wake()
         self._words.facts_changed()
+        self._heartbeat.wake()
+
+    def looked(self, request: int) -> None:
+        """Say to the control plane that the models are listed anew."""
+        self._words.looked(request)
         self._heartbeat.wake()
 
     def spool_changed(self) -> None:

@@ -59,6 +59,9 @@ class Told(Protocol):
     def share_ended(self) -> None:
         """There is a permit again."""
 
+    def looked(self, request: int) -> None:
+        """All runtimes were asked for their models again."""
+
     def row_done(self, began_at: float) -> None:
         """A row was answered."""
 
@@ -131,7 +134,7 @@ def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcom
         on_dismissed=agent.dismissed,
     )
     held.on_doubt = heartbeat.wake
-    probes = Probes(own.runtimes, clock, on_change=agent.runtimes_changed)
+    probes = Probes(own.runtimes, clock, on_change=agent.runtimes_changed, on_looked=agent.looked)
     sender = SpoolSender(own.spool, own.plane)
     own.spool.on_change = agent.spool_changed
     setting_up = SettingUp(_needs(own), on_change=agent.set_up)

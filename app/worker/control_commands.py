@@ -15,3 +15,10 @@ def gpuyard_stop(_state: Any, batch_id: str) -> dict[str, str]:
     """A batch was told to stop: beat now, for the answer says `stop` for its leases (PROTOCOL 5)."""
     current.agent().beat_now(batch_id)
     return {"ok": "asking"}
+
+
+@control_command(args=[], signature="")
+def gpuyard_call(_state: Any) -> dict[str, str]:
+    """The control plane has something to ask: beat now, for the answer says what."""
+    current.agent().call()
+    return {"ok": "asking"}

@@ -35,6 +35,9 @@ class ProcessAgent(Protocol):
     def beat_now(self, batch_id: str) -> None:
         """Ask the control plane at once about the leases of this batch."""
 
+    def call(self) -> None:
+        """Ask the control plane at once what it has for this worker."""
+
 
 _agent: ProcessAgent | None = None
 

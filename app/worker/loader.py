@@ -1,6 +1,7 @@
 """From a granted shard to rows in the queue: fetch its bytes, leave out what is done, answer what is refused."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from app.checksums import checksum
@@ -97,13 +98,16 @@ def fill(batch: BatchBrief, shard: Shard, content: bytes, queue: Callable[[Shard
         if isinstance(row, RefusedRow):
             shard.finish(finished(batch.id, row, Reply(error=row.error)), ran=False)
     to_run = [row for row in open_rows if isinstance(row, Row)]
-    if grant.parameters or batch.drop_parameters:
-        to_run = [asking(row, may_drop=batch.drop_parameters) for row in to_run]
+    left_out = frozenset(batch.left_out)
+    if grant.parameters or batch.drop_parameters or left_out:
+        to_run = [asking(row, may_drop=batch.drop_parameters, left_out=left_out) for row in to_run]
     if shard.loaded(len(to_run)):
         queue(shard, to_run)
 
 
 def finished(batch_id: str, row: Row | RefusedRow, reply: Reply) -> Finished:
     """Write a row's stored line."""
+    if isinstance(row, Row) and row.dropped:
+        reply = replace(reply, dropped=(*row.dropped, *reply.dropped))
     line = output_line(batch_id, row.number, row.custom_id, reply)
     return Finished(row.number, write_line(row.number, reply, line), reply.ok, reply.usage)

@@ -7,7 +7,7 @@ import structlog
 
 from app.domain.input_lines import parse_json
 from app.domain.members import members, without
-from app.domain.parameters import NONE, essential, keys_of, needed, refused
+from app.domain.parameters import NONE, essential, keys_of, needed, parts_of, refused
 from app.domain.rows import Row
 from app.schemas.workers import MAX_PARAMETER_NAME, MAX_PARAMETERS
 from executors.base import BaseExecutor
@@ -18,12 +18,15 @@ Unsupported = Mapping[str, frozenset[str]]
 """Parameters that a runtime does not take, by endpoint."""
 
 
-def asking(row: Row, *, may_drop: bool) -> Row:
-    """Note on a row what it asks for that not every runtime takes."""
+def asking(row: Row, *, may_drop: bool, left_out: frozenset[str] = NONE) -> Row:
+    """Note on a row what it asks for that not every runtime takes; `left_out` is left out wherever it runs."""
     try:
         names = needed(row.endpoint, parse_json(row.body))
     except (ValueError, RecursionError):
         return row  # nested deeper than this thread reads: the runtime judges it
+    if gone := names & left_out:
+        row, keys = without_parameters(row, gone)
+        row, names = replace(row, dropped=keys), names - gone
     return replace(row, parameters=names, may_drop=may_drop) if names else row
 
 
@@ -44,8 +47,9 @@ def without_parameters(row: Row, names: Collection[str]) -> tuple[Row, tuple[str
         return row, ()
     present = [member.key for member in members(row.body.decode())]
     keys = keys_of(row.endpoint, present, names)
-    kept = replace(row, body=without(row.body, keys), parameters=row.parameters - frozenset(names))
-    return kept, tuple(sorted(keys))
+    inner = {key: parts for key, parts in parts_of(row.endpoint, names).items() if key in present and key not in keys}
+    kept = replace(row, body=without(row.body, keys, inner), parameters=row.parameters - frozenset(names))
+    return kept, tuple(sorted([*keys, *(f"{key}.{part}" for key, parts in inner.items() for part in parts)]))
 
 
 def unsupported_by(executor: BaseExecutor, endpoints: Collection[str], before: Unsupported) -> Unsupported:

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from app.domain.input_lines import (
+    BadLine,
     CheckedLine,
-    InputError,
     body_of,
     check_line,
     custom_id_fault,
     model_fault,
-    parse_json,
 )
 from app.domain.lines import Line, read_lines
 from app.domain.nesting import nests_too_deeply
@@ -100,8 +99,9 @@ def _slow(number: int, line: Line, endpoint: str) -> Row | RefusedRow:
     """Judge a row by the very rules of validation, which accept a little that msgspec does not."""
     checked = check_line(line, endpoint=endpoint)
     content = line.content or b""
-    if isinstance(checked, InputError):
-        return RefusedRow(number, _readable_id(content), RowError(RowErrorCode.INVALID_JSON, checked.message))
+    if isinstance(checked, BadLine):
+        message = " ".join(error.message for error in checked.errors)
+        return RefusedRow(number, checked.custom_id, RowError(RowErrorCode.INVALID_JSON, message))
     return _judged(number, checked, content, endpoint)
 
 
@@ -109,12 +109,3 @@ def _judged(number: int, checked: CheckedLine, content: bytes, endpoint: str) ->
     if checked.rejected:
         return RefusedRow(number, checked.custom_id, checked.rejected)
     return Row(number, checked.custom_id, endpoint, checked.model, body_of(content))
-
-
-def _readable_id(content: bytes) -> str | None:
-    try:
-        value = parse_json(content)
-    except (ValueError, RecursionError):
-        return None
-    custom_id = value.get("custom_id") if isinstance(value, dict) else None
-    return custom_id if isinstance(custom_id, str) and not custom_id_fault(custom_id) else None

@@ -65,6 +65,14 @@ class Runtimes:
         ]
         return self._looks.look_at(wanted)
 
+    def forget(self) -> None:
+        """Have the next look at each runtime ask for its models, too."""
+        for place in self.places:
+            try:
+                place.executor.forget()
+            except Exception:  # a third party's executor
+                log.exception("runtime.forget_failed", runtime=place.executor.name)
+
     def look_now(self, place: Place) -> RuntimeFacts:
         """Look at one runtime now, in this thread."""
         return self._looks.look_now(place)

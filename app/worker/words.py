@@ -33,12 +33,14 @@ class Words:
         self._activity = activity
         self._facts_at = float("-inf")
         self._changes = self._sent = self._told = 0
+        self._looked = 0
         self._heard: int | None = None
         self._said: Phase | None = None
         self._answered: Phase | None = None
 
     def beat(self, listing: Listing) -> Heartbeat:
         """Describe a heartbeat; what runtimes serve goes with it when it changed, and every 30 s (R-02)."""
+        looked = self._looked  # before the facts that go with it
         now = self._clock()
         with_facts = now - self._facts_at >= FACTS_SECONDS
         if with_facts:
@@ -56,6 +58,7 @@ class Words:
             claiming=listing.claiming,
             sample=self._sample(),
             runtimes=self._own.runtimes.infos() if with_facts else None,
+            looked=looked,
         )
 
     def _sample(self) -> HostSample | None:
@@ -67,6 +70,11 @@ class Words:
         """Have the next heartbeat say what the runtimes serve."""
         self._changes += 1
         self._facts_at = float("-inf")
+
+    def looked(self, request: int) -> None:
+        """Have the next heartbeat say that a request to list models again is done, and what was found."""
+        self.facts_changed()
+        self._looked = request
 
     def answered(self, at: int | None) -> None:
         """The beat described last was answered; the control plane calls that moment `at`."""

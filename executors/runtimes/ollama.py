@@ -37,8 +37,10 @@ from executors.settings import ExecutorSettings
 
 _SINCE_OLDEST = (CHAT, COMPLETIONS, EMBEDDINGS)
 _RESPONSES_SINCE = (0, 13, 3)
-_LOGPROBS_SINCE = (0, 12, 11)
-_LOGPROBS = frozenset({"logprobs", "top_logprobs"})
+_TEXT_PARAMETERS_SINCE = (
+    ((0, 12, 11), frozenset({"logprobs", "top_logprobs"})),
+    ((0, 5, 0), frozenset({"response_format.json_schema", "format.json_schema"})),
+)
 
 _ONE_AT_A_TIME = frozenset(
     {
@@ -105,8 +107,10 @@ class OllamaExecutor(OpenAICompatibleExecutor):
     def unsupported(self, endpoint: str) -> frozenset[str]:
         """Add what this version of Ollama would leave out in silence."""
         version = self._facts.version
-        old = endpoint in _TEXTS and version is not None and not _since(version, _LOGPROBS_SINCE)
-        return super().unsupported(endpoint) | (_LOGPROBS if old else frozenset())
+        if endpoint not in _TEXTS or version is None:
+            return super().unsupported(endpoint)
+        newer = (names for first, names in _TEXT_PARAMETERS_SINCE if not _since(version, first))
+        return super().unsupported(endpoint).union(*newer)
 
     def limit(self, row: Row) -> int | None:
         """Say how many requests Ollama works on at once; it is never told how many more wait in it."""

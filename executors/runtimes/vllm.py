@@ -67,6 +67,10 @@ class VLLMExecutor(OpenAICompatibleExecutor):
             return replace(facts, version=self._facts.version, endpoints=self._facts.endpoints)
         return replace(facts, version=self._version(deadline), endpoints=self._endpoints(deadline))
 
+    def forget(self) -> None:
+        """Have the next look ask for the models."""
+        self._list_again_at = float("-inf")
+
     def execute(self, row: Row, *, timeout: float, cancelled: CancelToken) -> Reply:
         """Send the row until the runtime has given its answer, and see that it is of the model that was asked for.
 

@@ -1,5 +1,6 @@
 """Whatever a caller sends, the answer is OpenAI's envelope, and it is never a 500 (OPENAI_CONTRACT 1.10)."""
 
+import gzip
 import json
 import logging
 import socket
@@ -77,6 +78,27 @@ def test_a_body_that_is_none_is_a_400(served_on_sqlite: Served, body: bytes, cod
         answer = http.post("/v1/batches", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert error_of(answer)["code"] == code
+
+
+@pytest.mark.parametrize("path", ["/v1/batches", "/v1/files", "/workers/register"])
+@pytest.mark.parametrize("encoding", ["gzip", "br", "identity, zstd", "x" * 3_000])
+def test_a_body_that_is_compressed_is_a_415_that_names_its_encoding(
+    served_on_sqlite: Served, path: str, encoding: str
+) -> None:
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    with served_on_sqlite.http() as http:
+        answer = http.post(path, content=gzip.compress(b"{}"), headers=headers)
+    error = error_of(answer)
+    assert (answer.status_code, error["code"]) == (415, "unsupported_content_encoding")
+    assert answer.headers["accept-encoding"] == "identity"
+    assert f"'{encoding[:40]}" in error["message"]
+    assert len(error["message"]) < 300
+
+
+def test_a_body_that_says_it_is_not_compressed_is_taken(served_on_sqlite: Served) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "Identity"}
+    with served_on_sqlite.http() as http:
+        assert error_of(http.post("/v1/batches", content=b"[]", headers=headers))["code"] == "invalid_body"
 
 
 def test_a_body_that_is_too_large_is_a_413(served_on_sqlite: Served) -> None:

@@ -219,7 +219,7 @@ def test_one_that_is_not_what_its_header_says_leaves_nothing(served: Served, lie
             assert not session.exec(select(Segment)).all()
             assert [blob.unreferenced_at is None for blob in session.exec(select(Blob))].count(True) == 1  # the input
         assert (
-            len([path for path in Path(served.yard.blobs._root).rglob("*") if path.is_file() and path.name != MARKER])
+            len([path for path in Path(served.yard.blobs.root).rglob("*") if path.is_file() and path.name != MARKER])
             == 1
         )  # type: ignore[attr-defined]
 

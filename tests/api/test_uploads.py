@@ -39,7 +39,7 @@ def stored(served: Served) -> tuple[int, int, int]:
     with served.yard.store.read() as session:
         files = len(session.exec(select(File)).all())
         blobs = sum(blob.put_at is not None for blob in session.exec(select(Blob)).all())
-    root = Path(served.yard.blobs._root)  # type: ignore[attr-defined]
+    root = Path(served.yard.blobs.root)  # type: ignore[attr-defined]
     return files, blobs, sum(path.is_file() for path in root.rglob("*") if path.name != MARKER)
 
 

@@ -5,13 +5,14 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.blobs.checked import Recorded, as_file, pieces, verify
 from app.blobs.local import LocalBlobs
 from app.blobs.store import BlobDamaged, BlobMissing, new_key
-from app.checksums import BLOCK_BYTES, checksum, range_sums
+from app.checksums import BLOCK_BYTES, BlockSums, checksum, range_sums
 from tests.damaged import WAYS, damage, flip, swap
 
 SIZE = 3 * BLOCK_BYTES + 1000
@@ -26,6 +27,15 @@ def written(blobs: LocalBlobs, content: bytes) -> Recorded:
     key = new_key()
     stored = blobs.put(key, [content[:700_000], content[700_000:]])
     return Recorded(key, stored.bytes, stored.block_sums)
+
+
+def test_a_stored_checksum_is_the_128_bit_xxh3_of_a_mebibyte() -> None:
+    """Contents that are stored are compared by these: another block or sum would call all of them damaged."""
+    mebibyte = 2**20
+    data = os.urandom(mebibyte + 1)
+    sums = BlockSums()
+    sums.add(data)
+    assert sums.text() == xxhash.xxh3_128_hexdigest(data[:mebibyte]) + xxhash.xxh3_128_hexdigest(data[mebibyte:])
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, SIZE])

@@ -2,16 +2,19 @@
 
 import errno
 import hashlib
+import io
 import os
 import stat
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.blobs.local import LocalBlobs
+from app.blobs.local import MARKER, LocalBlobs
 from app.blobs.sections import Section
 from app.blobs.store import BlobMissing, BlobStore, BlobUnavailable, Stored, new_key
 from app.checksums import BLOCK_BYTES, checksum
@@ -25,7 +28,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def blobs(root: Path) -> BlobStore:
+def blobs(root: Path) -> LocalBlobs:
     return LocalBlobs(root)
 
 
@@ -164,6 +167,54 @@ def test_a_folder_that_cannot_be_made_is_unavailable_and_not_missing(tmp_path: P
         blobs.read(KEY)
 
 
+@pytest.mark.parametrize("way", ["folder", "loop", "its folder is a file"])
+def test_what_cannot_be_read_is_missing_where_the_store_is_there_and_else_the_store_is_away(
+    blobs: LocalBlobs, root: Path, way: str
+) -> None:
+    blobs.mark("a")
+    blobs.expect("a")
+    path = root / "01" / "23" / KEY
+    path.parent.mkdir(parents=True)
+    if way == "folder":
+        path.mkdir()
+    elif way == "loop":
+        path.symlink_to(path)
+    else:
+        path.parent.rmdir()
+        path.parent.write_bytes(b"")
+    reads = (lambda: blobs.read(KEY), lambda: blobs.open(KEY))
+    for read in reads:
+        with pytest.raises(BlobMissing) as found:
+            read()
+        assert found.value.what.startswith("it cannot be read: ")
+    (root / MARKER).unlink()
+    for read in reads:
+        with pytest.raises(BlobUnavailable):
+            read()
+
+
+class BadDisk(io.FileIO):
+    """Reads nothing, as on a bad sector."""
+
+    def readinto(self, _buffer: object, /) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_disk_that_cannot_read_on_is_said_as_one_that_cannot_begin(root: Path) -> None:
+    root.mkdir(parents=True)
+    (root / "x").write_bytes(b"abc")
+
+    @contextmanager
+    def errors() -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BlobMissing("no") from error
+
+    with Section(BadDisk(root / "x"), 0, 2, errors) as section, pytest.raises(BlobMissing):
+        section.read()
+
+
 def test_a_write_whose_file_was_taken_away_is_unavailable(blobs: BlobStore, root: Path) -> None:
     with blobs.writer(KEY) as writer:
         writer.write(b"x")
@@ -193,7 +244,7 @@ def test_leftovers_are_collected_by_age_and_blobs_are_not(blobs: BlobStore, root
 def test_closing_a_range_closes_its_file(blobs: BlobStore, root: Path) -> None:
     blobs.put(KEY, [b"abc"])
     below = (root / "01" / "23" / KEY).open("rb", buffering=0)
-    with Section(below, 0, 2) as section:
+    with Section(below, 0, 2, nullcontext) as section:
         assert section.read() == b"ab"
     assert below.closed
 

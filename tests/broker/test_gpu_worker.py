@@ -116,6 +116,19 @@ def test_a_stop_over_the_broker_is_asked_of_the_control_plane_at_once(
     plane.wait(lambda: plane.states() == {1: "released"}, 30)  # well before the next beat
 
 
+def test_a_call_over_the_broker_brings_a_heartbeat_and_its_answer_a_look(
+    plane: FakeControlPlane, start: Callable[..., ProcessContainer], celery_setup_app: Celery, until: Until
+) -> None:
+    plane.timing |= {"renew_seconds": 60.0}
+    start()
+    until(lambda: celery_setup_app.control.ping(timeout=1.0))
+    assert {call.body["looked"] for call in plane.called("heartbeat")} == {0}
+    plane.look = 1234
+    celery_setup_app.control.broadcast("gpuyard_call")
+    plane.wait(lambda: plane.called("heartbeat")[-1].body["looked"] == 1234, 30)  # well before the next beat
+    assert plane.called("heartbeat")[-1].body["runtimes"]
+
+
 def test_a_worker_whose_broker_is_frozen_still_beats_and_still_ends(
     plane: FakeControlPlane, start: Callable[..., ProcessContainer], broker: BrokerContainer
 ) -> None:

@@ -190,11 +190,18 @@ def test_t10_a_list_gives_every_batch_once_in_pages(served: Served) -> None:
     assert [len(page.data) for page in pages] == [20, 20, 5]
 
 
-@pytest.mark.parametrize("limit", [0, 101])
-def test_t11_a_limit_out_of_bounds_is_refused(served_on_sqlite: Served, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "code", "message"),
+    [
+        (0, "integer_below_min_value", "below minimum value. Expected a value >= 1, but got 0 instead."),
+        (101, "integer_above_max_value", "above maximum value. Expected a value <= 100, but got 101 instead."),
+    ],
+)
+def test_t11_a_limit_out_of_bounds_is_refused(served_on_sqlite: Served, limit: int, code: str, message: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         served_on_sqlite.client().batches.list(limit=limit)
-    assert caught.value.param == "limit"
+    assert (caught.value.param, caught.value.code) == ("limit", code)
+    assert f"Invalid 'limit': integer {message}" in caught.value.message
 
 
 def test_t12_a_cancel_of_a_fresh_batch_ends_it_and_a_second_one_changes_nothing(served: Served) -> None:

@@ -1,6 +1,7 @@
 """T17: webhooks as the stock SDK makes, tests and unwraps them (OPENAI_CONTRACT 1.11)."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from openai import OpenAI
 from openai.types.webhooks import BatchCompletedWebhookEvent
 
+from app.api.threads import USERS
+from app.domain.org_limits import OrgLimits
 from app.domain.webhooks import networks
 from app.services import control
 from tests.fakes.webhook_receiver import WebhookReceiver
@@ -123,6 +126,34 @@ def test_a_test_gives_the_status_or_says_why_there_is_none(hooked: Served, recei
     with pytest.raises(openai.BadRequestError, match="not answered") as caught:
         client.webhooks.test(closed.id, event_type="batch.cancelled")
     assert caught.value.code == "webhook_test_failed"
+
+
+def test_tests_that_hang_hold_no_thread_of_other_calls(
+    hooked: Served, receiver: WebhookReceiver, until: Callable[..., None]
+) -> None:
+    yard = hooked.yard
+    hooked.app.state.yard = replace(yard, webhooks=replace(yard.webhooks, timeout_seconds=60))
+    receiver.released.clear()
+
+    def test(key: str, endpoint_id: str) -> None:
+        with hooked.client(key, max_retries=0) as client:
+            client.webhooks.test(endpoint_id, event_type="batch.failed")
+
+    of_each, hung = OrgLimits().webhook_tests, []
+    for number in range(USERS.count // of_each + 1):
+        key = hooked.key("admin", org=f"org-{number}")
+        made = create(hooked.client(key), receiver.url)
+        hung += [threading.Thread(target=test, args=(key, made.id)) for _ in range(of_each)]
+    for thread in hung:
+        thread.start()
+    try:
+        until(lambda: len(receiver.received) == len(hung) > USERS.count, seconds=20)
+        with hooked.http() as http:
+            assert http.get("/v1/webhook_endpoints", timeout=10).status_code == 200
+    finally:
+        receiver.released.set()
+        for thread in hung:
+            thread.join()
 
 
 def test_a_place_that_is_not_to_be_reached_is_refused_before_anything_is_sent(served: Served) -> None:

@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sqlmodel import col, select
+
 from app.control.agent import DELIVERIES_OF_ORG, DELIVERY_THREADS, ControlAgent
 from app.control.place import Place
-from app.db.tables import Org
+from app.db.tables import Job, Org
+from app.domain.jobs import JobState
 from app.domain.webhooks import EVENT_TYPES
 from app.schemas.batches import NewBatch
 from app.schemas.webhooks import NewWebhookEndpoint, WebhookDelivery
@@ -69,6 +72,7 @@ def test_an_org_whose_endpoints_all_hang_leaves_threads_for_another_one(yard: Ya
             wait_for(agent, lambda: receiver.received)
             assert len(hanging.received) == DELIVERIES_OF_ORG, "no more than its share, though it was woken often"
             assert not _ended(yard), "it waited for none of them"
+            assert _leased(yard) == DELIVERIES_OF_ORG, "what it cannot send is left to other control workers"
         finally:
             hanging.released.set()
             agent.stop()
@@ -93,6 +97,13 @@ def _delivered(yard: Yard) -> int:
 
 def _ended(yard: Yard) -> list[WebhookDelivery]:
     return [each for each in _deliveries(yard) if each.tries]
+
+
+def _leased(yard: Yard) -> int:
+    hanging = [endpoint.id for endpoint in webhooks.listed(yard, USER).data]
+    query = select(Job.id).where(col(Job.endpoint_id).in_(hanging), Job.state == JobState.LEASED)
+    with yard.store.read() as session:
+        return len(session.exec(query).all())
 
 
 def _deliveries(yard: Yard) -> list[WebhookDelivery]:

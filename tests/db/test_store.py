@@ -69,7 +69,7 @@ def test_a_url_that_cannot_be_read_is_told_without_its_password(place: str) -> N
 def test_a_file_that_cannot_be_opened_is_a_database_that_is_away(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/gone/x.db")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(DatabaseUnavailable, match="open"), store.read():
+    with pytest.raises(DatabaseUnavailable, match="there is no database yet"), store.read():
         pass
     store.close()
 

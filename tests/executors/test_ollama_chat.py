@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.rows import Row, RowErrorCode
-from tests.executors.ollama import CHAT, Ollama, answer_of, error_of
+from tests.executors.ollama import CHAT, COMPLETIONS, Ollama, answer_of, error_of
 from tests.executors.running import run
 
 Start = Callable[..., Ollama]
@@ -187,6 +187,15 @@ def test_an_old_ollama_that_knows_no_log_probabilities_says_so_itself(ollama: St
     assert "logprobs" not in old.executor.unsupported(CHAT)
     old.executor.probe()
     assert {"logprobs", "top_logprobs"} <= old.executor.unsupported(CHAT)
+
+
+@pytest.mark.parametrize(("version", "takes"), [("0.4.7", False), ("0.5.0", True), ("0.5.0-rc1", True)])
+def test_an_old_ollama_that_knows_no_schema_says_so_itself(ollama: Start, version: str, takes: bool) -> None:
+    old = ollama("--version", version)
+    old.executor.probe()
+    schemas = {"response_format.json_schema", "format.json_schema"}
+    assert schemas.isdisjoint(old.executor.unsupported(CHAT)) == takes
+    assert (schemas <= old.executor.unsupported(COMPLETIONS)) == (not takes)
 
 
 def test_a_conversation_longer_than_the_context_is_refused_and_cut_only_where_that_is_allowed(ollama: Start) -> None:

@@ -109,6 +109,15 @@ def test_models_are_listed_once_and_again_when_something_happened(
     assert runtime.stats()["asked"]["/v1/models"] == 4
 
 
+def test_models_are_listed_again_when_somebody_asks_for_them(runtime_server: Start, connect: Connect) -> None:
+    runtime = runtime_server("--like", "vllm", "--models", "old")
+    executor = connect(runtime)
+    assert executor.probe().serves(model="old", endpoint="/v1/chat/completions")
+    runtime.post("/become/new")
+    executor.forget()
+    assert executor.probe().serves(model="new", endpoint="/v1/chat/completions")
+
+
 # --- models
 
 

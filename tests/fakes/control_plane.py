@@ -74,6 +74,7 @@ class FakeControlPlane(Serving):
         self.next_segment_seconds: float | None = None
         self.drain = False
         self.reset: str | None = None
+        self.look: int | None = None
         self.no: str | None = None
         self.hear: Callable[[FirstRows], bool] = lambda _word: False
         self.refuses: Callable[[Call], Answer | None] = lambda _call: None
@@ -188,7 +189,8 @@ class FakeControlPlane(Serving):
     def _heartbeat(self, call: Call) -> Any:
         words = {"held": "renewed", "stopping": "stop"}
         leases = {key: words.get(self.leases[key].state, "stale") for key in call.body["leases"]}
-        return {"leases": leases, "work": bool(self.shards), "drain": self.drain, "reset_backoff": self.reset}
+        told = {"work": bool(self.shards), "drain": self.drain, "reset_backoff": self.reset, "look": self.look}
+        return {"leases": leases, **told}
 
     def _poll(self, call: Call) -> Any:
         """Hold it until there is something that its cursor does not know; a bell rings once for the same shards."""

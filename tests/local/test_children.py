@@ -9,6 +9,7 @@ import pytest
 
 from app.local.children import Child, Part
 from app.local.guard import Guard
+from app.local.logs import LOG_BYTES
 
 Until = Callable[..., None]
 DEAF = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
@@ -57,6 +58,15 @@ def child(guard: Guard, tmp_path: Path, until: Until) -> Iterator[Callable[..., 
     for made in all_made:
         made.stop(within_seconds=0)
         until(made.stopped)
+
+
+def test_the_log_of_a_child_that_runs_on_is_bounded(child: Callable[..., Child], until: Until, tmp_path: Path) -> None:
+    part = child(f"import time; print('x' * {LOG_BYTES}, flush=True); time.sleep(60)")
+    log, older = tmp_path / "part.log", tmp_path / "part.log.1"
+    until(lambda: log.stat().st_size > LOG_BYTES)
+    part.poll()
+    assert (log.stat().st_size, older.stat().st_size) == (0, LOG_BYTES + 1)
+    assert part.running
 
 
 def test_a_child_that_dies_is_started_again_with_a_growing_pause(

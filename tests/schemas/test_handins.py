@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.domain.outputs import output_line
 from app.domain.rows import Reply, RowError, RowErrorCode
-from app.schemas.handins import HandInError, HandInReader, read_hand_in, write_line
+from app.schemas.handins import HandInError, HandInReader, output_lines, read_hand_in, write_line
 
 COMPLETED = Reply(status=200, body=b'{"ok":true}')
 FAILED = Reply(error=RowError(RowErrorCode.REQUEST_TIMEOUT, "late"))
@@ -34,6 +34,9 @@ def test_what_is_written_reads_back_with_the_place_of_each_line(
     content = b"".join(written(row, reply, custom_id) for row, (reply, custom_id) in rows.items())
     chunks = [content[i : i + chunk_bytes] for i in range(0, len(content), chunk_bytes)]
     lines = list(read_hand_in("batch_1", chunks))
+    outputs = [content[line.start : line.end] for line in lines]
+    assert b"".join(output_lines(chunks)).splitlines(keepends=True) == outputs
+    assert list(output_lines([content] if content else [])) == outputs
     assert [(line.row, line.completed) for line in lines] == [(row, reply.ok) for row, (reply, _) in rows.items()]
     for line, (row, (reply, custom_id)) in zip(lines, rows.items(), strict=True):
         assert content[line.start : line.end] == output_line("batch_1", row, custom_id, reply) + b"\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlmodel import Session, select
+from sqlmodel import Session, col, select
 
 from app.api import main
 from app.db import backups as backups_sql
@@ -126,6 +126,24 @@ def test_restore_and_migrate_settle_it_though_no_process_starts(yard: Yard, move
     assert numbered_ahead(there.store) > 0
     backups.settle(there.store)
     assert numbered_ahead(there.store) == 0
+
+
+def test_the_first_number_that_this_cluster_has_not_given_out_is_settled_and_the_last_given_out_is_kept(
+    yard: Yard,
+) -> None:
+    validated(yard)
+    with yard.store.begin() as session:
+        session.connection(execution_options={"isolation_level": "REPEATABLE READ"})  # one snapshot throughout
+        session.connection().execute(text("SELECT pg_current_xact_id()"))
+        first_not_given = text("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+        least = int(session.connection().scalar(first_not_given) or 0)
+        given, ahead = session.exec(select(Event).order_by(col(Event.seq)).limit(2)).all()
+        given.txid, ahead.txid = least - 1, least
+        session.add_all([given, ahead])
+        session.flush()
+        assert restored.settle_numbers(session) == 1
+        session.expire_all()
+        assert (given.txid, ahead.txid) == (least - 1, 0)
 
 
 def test_a_start_in_a_known_cluster_reads_one_row_and_no_event(yard: Yard, moved: Callable[[], Yard]) -> None:

@@ -120,6 +120,34 @@ def test_a_stop_reaches_the_nodes_that_hold_leases(ringing: Yard, broker: Broker
     )
 
 
+def test_a_pool_is_called_by_the_workers_that_know_the_command(ringing: Yard, broker: BrokerContainer) -> None:
+    for name in ("old", "one", "gone"):
+        worker = machine(ringing, name)
+        if name != "old":
+            worker.beat(looked=0)
+        if name == "gone":
+            worker.bye()
+    with ringing.store.begin() as session:
+        for found in session.exec(select(Worker)).all():
+            found.hostname, found.transport = "host", "celery"
+            session.add(found)
+    with client(broker) as redis, redis.pubsub() as heard:
+        heard.psubscribe("*pidbox*")
+        wait_for(lambda: (heard.get_message(timeout=0.1) or {}).get("type") == "psubscribe")
+        ringing.bells.call("gpu")
+        said: list[bytes] = []
+
+        def told() -> bool:
+            message = heard.get_message(timeout=0.1)
+            if message and message["type"] == "pmessage":
+                said.append(message["data"])
+            return bool(said)
+
+        wait_for(told)
+    body = json.loads(base64.b64decode(json.loads(said[0])["body"]))
+    assert (body["method"], body["destination"]) == ("gpuyard_call", ["one@host"])
+
+
 @pytest.mark.parametrize("state", ["frozen", "dead"])
 def test_a_broker_that_does_not_answer_keeps_nobody_waiting_and_is_found_again(
     ringing: Yard, broker: BrokerContainer, state: str

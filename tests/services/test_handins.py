@@ -164,7 +164,7 @@ def test_one_call_names_so_many_shards_at_most(name: str) -> None:
     part = {"lease_id": 1, "seq": 1, "rows": "0", "completed": 1, "failed": 0, "length": 1, "request_id": "end"}
     head = {"worker_id": "w", "batch_id": "b"}
     HandInHeader.model_validate({**head, name: [part] * MAX_LEASES})
-    with pytest.raises(ValidationError, match="at most 1000"):
+    with pytest.raises(ValidationError, match="at most 1000 items"):
         HandInHeader.model_validate({**head, name: [part] * (MAX_LEASES + 1)})
 
 

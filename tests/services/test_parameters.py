@@ -74,13 +74,30 @@ def test_a_batch_that_nobody_could_ever_run_fails_with_its_lines(yard: Yard) -> 
     assert (failed.request_counts.total, failed.output_file_id) == (0, None)
 
 
-def test_only_a_hundred_of_its_lines_are_named(yard: Yard) -> None:
+def test_equal_errors_of_many_lines_are_one_entry_with_their_number(yard: Yard) -> None:
     machine(yard, runtimes=[told("ollama", "m")])
-    failed = ended(yard, asking(yard, *[BIASED] * 130))
+    failed = ended(yard, asking(yard, *[BIASED] * 130, {"model": "x"}, {"n": 2}))
     assert failed.errors is not None
-    assert len(failed.errors.data) == 101
-    assert failed.errors.data[-1].message == "And 30 more errors."
-    assert yards.batch(yard, failed.id).error_count == 130
+    assert [(error.code, error.param, error.line) for error in failed.errors.data] == [
+        ("unsupported_parameter", "logit_bias", 1),
+        ("model_not_found", "body.model", 131),
+        ("unsupported_parameter", "n", 132),
+    ]
+    assert failed.errors.data[0].message.endswith(" (130 times: lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and others)")
+    assert yards.batch(yard, failed.id).error_count == 132
+
+
+def test_a_line_that_is_malformed_hides_no_line_that_nobody_serves(yard: Yard) -> None:
+    machine(yard, runtimes=[told("ollama", "m")])
+    content = input_row(0, model="x") + b"{\n" + input_row(2, **BIASED) + input_row(2)
+    failed = ended(yard, yards.created(yard, content=content))
+    assert failed.errors is not None
+    assert [(error.code, error.line) for error in failed.errors.data] == [
+        ("model_not_found", 1),
+        ("invalid_json_line", 2),
+        ("unsupported_parameter", 3),
+        ("duplicate_custom_id", 4),
+    ]
 
 
 def test_a_batch_that_somebody_could_run_waits_and_says_for_what(yard: Yard) -> None:

@@ -4,6 +4,7 @@ And what there is of it while the batch runs.
 """
 
 import json
+import tracemalloc
 from functools import partial
 
 import pytest
@@ -18,6 +19,7 @@ from tests.interleaving import doing, held
 from tests.yards import USER, Controller, batch, cancel, later, machine, validated
 
 DAY = 86_400
+MIB = 1024 * 1024
 
 
 def half_done(yard: Yard) -> str:
@@ -80,6 +82,21 @@ def test_a_content_that_is_gone_is_told_before_the_first_line(yard: Yard) -> Non
     yard.blobs.delete(key)
     with pytest.raises(Conflict, match="it is gone"):
         results.read(yard, USER, batch_id)
+
+
+def test_a_reader_that_waits_in_a_large_hand_in_holds_a_piece_of_it(yard: Yard) -> None:
+    batch_id = validated(yard, rows=4)
+    one = machine(yard)
+    (mine,) = one.claim().grants
+    one.hand_in(batch_id, {mine.lease_id: [0, 1]}, answer="x" * 20 * MIB)
+    tracemalloc.start()
+    pieces = results.read(yard, USER, batch_id).pieces()
+    first = next(pieces)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * MIB
+    lines = b"".join([first, *pieces]).splitlines()
+    assert [json.loads(line)["custom_id"] for line in lines] == ["row-0", "row-1"]
 
 
 def test_who_reads_a_running_batch_skips_no_row_that_is_committed_late(yard: Yard) -> None:

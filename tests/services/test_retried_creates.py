@@ -43,6 +43,8 @@ class Bells:
 
     def stop(self, batch_id: str) -> None: ...
 
+    def call(self, pool: str) -> None: ...
+
 
 @pytest.fixture
 def bells() -> Bells:

@@ -30,6 +30,9 @@ class Bells:
     def stop(self, batch_id: str) -> None:
         self.rung.append(("stop", batch_id, 0))
 
+    def call(self, pool: str) -> None:
+        self.rung.append(("call", pool, 0))
+
 
 def listening(yard: Yard) -> tuple[Yard, list[tuple[str, str, float]]]:
     bells = Bells()

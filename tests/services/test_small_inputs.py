@@ -63,7 +63,7 @@ def test_lines_that_are_wrong_fail_the_batch(yard: Yard) -> None:
     batch_id = created(yard, content=b"{}\n{")
     assert at_once(yard, one)
     found = batch(yard, batch_id)
-    assert (found.state, found.error_count, shards(yard, batch_id)) == ("failed", 2, [])
+    assert (found.state, found.error_count, shards(yard, batch_id)) == ("failed", 5, [])
     assert_sound(yard)
 
 

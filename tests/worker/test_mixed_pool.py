@@ -90,3 +90,17 @@ def test_with_drop_it_runs_on_both_and_the_rows_of_the_ollama_say_what_they_lost
     lessened = [line for line in lines if "gpuyard" in line["response"]]
     assert all(line["response"]["gpuyard"] == {"dropped_parameters": ["logit_bias"]} for line in lessened)
     assert both[1].stats()["requests"] == 40 - len(lessened)
+
+
+def test_a_row_that_would_pass_others_in_the_runtimes_queue_does_not_and_says_so(
+    served: Served, sdk: OpenAI, start_worker: StartWorker
+) -> None:
+    engine = Refusing("n")
+    start_worker("engine", engine)
+    first = rows(1, "fake").replace(b'"body": {', b'"body": {"priority": -9, ')
+    mixed = first + rows(3, "fake").split(b"\n", 1)[1]
+    batch = ended(sdk, served, submit_content(sdk, served, mixed).id)
+    lines = content(sdk, batch.output_file_id)
+    assert [line["response"].get("gpuyard") for line in lines] == [{"dropped_parameters": ["priority"]}, None, None]
+    assert len(engine.bodies) == 3
+    assert all(b"priority" not in body and b'"messages"' in body for body in engine.bodies)

@@ -65,6 +65,47 @@ def test_parameters_without_a_name_of_ours_are_left_out_under_their_own() -> Non
     assert (lessened.body, gone) == (b'{"model":"m","y":3}', ("x" * 70, "é"))
 
 
+CROSSING = (
+    b'{"model":"m","priority":-9,"options" : {"num_gpu":0, "num_ctx":8192,"top_k" : 2,"main_gpu":1},'
+    b'"keep_alive":0,"n":2}'
+)
+
+
+def test_what_reaches_across_requests_is_left_out_before_a_row_is_queued() -> None:
+    left_out = frozenset({"priority", "keep_alive", "options.num_gpu", "options.main_gpu", "id_slot"})
+    asked = asking(Row(0, "row-0", CHAT, "m", CROSSING), may_drop=False, left_out=left_out)
+    assert asked.body == b'{"model":"m","options" : {"num_ctx":8192,"top_k" : 2},"n":2}'
+    assert asked.dropped == ("keep_alive", "options.main_gpu", "options.num_gpu", "priority")
+    assert asked.parameters == {"options", "n"}
+    plain = Row(0, "row-0", CHAT, "m", b'{"model":"m"}')
+    assert asking(plain, may_drop=False, left_out=left_out) is plain
+
+
+def test_no_other_way_into_the_engine_is_left_open() -> None:
+    """VLLM reads them there, too."""
+    body = b'{"model":"m","vllm_xargs":{"kv_transfer_params":"x","mine":1}}'
+    row = Row(0, "row-0", CHAT, "m", body)
+    assert asking(row, may_drop=False).parameters == {"vllm_xargs", "vllm_xargs.kv_transfer_params"}
+    asked = asking(row, may_drop=False, left_out=frozenset({"vllm_xargs.kv_transfer_params"}))
+    assert (asked.body, asked.dropped) == (
+        b'{"model":"m","vllm_xargs":{"mine":1}}',
+        ("vllm_xargs.kv_transfer_params",),
+    )
+
+
+def test_only_the_named_part_of_it_is_left_out() -> None:
+    asked = asking(Row(0, "row-0", CHAT, "m", CROSSING), may_drop=False, left_out=frozenset({"priority"}))
+    assert asked.body == CROSSING.replace(b'"priority":-9,', b"")
+    assert asked.dropped == ("priority",)
+
+
+def test_a_parameter_that_is_left_out_as_a_whole_takes_its_parts_along() -> None:
+    asked = asking(Row(0, "row-0", CHAT, "m", CROSSING), may_drop=True)
+    lessened, gone = without_parameters(asked, {"options", "options.num_gpu"})
+    assert b"options" not in lessened.body
+    assert gone == ("options",)
+
+
 def test_what_the_control_plane_is_told_fits_the_wire_whatever_an_executor_says() -> None:
     class Picky(FakeExecutor):
         def unsupported(self, endpoint: str) -> frozenset[str]:

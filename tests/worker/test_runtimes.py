@@ -97,7 +97,7 @@ def test_a_runtime_in_trouble_is_looked_at_more_often_and_the_others_are_not() -
 
     sick, told = SteeredExecutor(), list[str]()
     runtimes = probed(sick, Counted())
-    probes = Probes(runtimes, lambda: now[0], on_change=lambda: told.append("change"))
+    probes = Probes(runtimes, lambda: now[0], on_change=lambda: told.append("change"), on_looked=lambda _: None)
     looks.clear()
     assert probes.turn() == ALIVE_SECONDS
     sick.alive = False
@@ -109,6 +109,40 @@ def test_a_runtime_in_trouble_is_looked_at_more_often_and_the_others_are_not() -
     sick.alive = True
     assert probes.turn() == ALIVE_SECONDS
     assert (looks, told) == (["healthy"] * 3, ["change"] * 2)
+
+
+def test_a_request_for_the_models_is_done_by_a_look_at_all_of_them_and_answered_once() -> None:
+    done: list[object] = []
+
+    class Keeping(SteeredExecutor):
+        """It keeps its list, as one does that asks for it now and then."""
+
+        def forget(self) -> None:
+            done.append("forgot")
+
+        def probe(self) -> RuntimeFacts:
+            done.append("looked")
+            return super().probe()
+
+    class Broken(SteeredExecutor):
+        def forget(self) -> None:
+            raise ValueError
+
+    sick = Broken()
+    runtimes = probed(Keeping(), sick)
+    sick.alive = False
+    probes = Probes(runtimes, lambda: 0.0, on_change=lambda: done.append("change"), on_looked=done.append)
+    probes.turn()
+    done.clear()
+    probes.ask(7)
+    probes.ask(7)
+    probes.turn()
+    probes.ask(7)
+    probes.turn()
+    assert done == ["forgot", "looked", 7], "the one in trouble is looked at every second, the others are not"
+    probes.ask(8)
+    probes.turn()
+    assert done[-1] == 8
 
 
 def test_a_runtime_that_lists_too_much_is_told_as_far_as_the_wire_takes_it() -> None:
