@@ -245,8 +245,11 @@ def _seems_whole(source: BlobStore, content: Content) -> bool:
     if not content.is_marked or content.digest is None:
         return not content.is_marked
     digest = hashlib.sha256()
-    for piece in pieces_of(source.open(content.key)):
-        digest.update(piece)
+    try:
+        for piece in pieces_of(source.open(content.key)):
+            digest.update(piece)
+    except BlobMissing:  # as a disk says of a file that it cannot read
+        return False
     return digest.hexdigest() == content.digest
 
 

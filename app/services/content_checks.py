@@ -92,10 +92,10 @@ def _look(yard: Yard, blob: Blob) -> Found | None:
     except BlobDamaged as error:
         damage.note(yard, blob.key, error.what)
         return _found(yard, State.DAMAGED, blob.key, error.what)
-    except BlobMissing:
+    except BlobMissing as error:
         with yard.store.read() as session:
             is_needed = blobs_sql.is_needed(session, blob.key)
-        return _found(yard, State.MISSING, blob.key, "it is gone") if is_needed else None
+        return _found(yard, State.MISSING, blob.key, error.what) if is_needed else None
     if blob.damaged_at is not None:
         damage.note_sound(yard, blob.key)
         return _found(yard, State.SOUND_AGAIN, blob.key)
