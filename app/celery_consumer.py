@@ -20,6 +20,8 @@ broker_away = Signal(name="broker_away")
 """The consumer looks for its broker: it has lost it, or has just begun."""
 broker_back = Signal(name="broker_back")
 """The consumer takes messages."""
+no_thread = Signal(name="no_thread")
+"""A message came, and no thread can be started for it (`error`)."""
 
 REFUSED_FIRST_SECONDS = 1.0
 REFUSED_LONGEST_SECONDS = 30.0
@@ -83,6 +85,12 @@ class SturdyConsumer(Consumer):
             except CONTENT_ERRORS as error:
                 log.warning("message dropped: %s", type(error).__name__)
                 message.reject_log_error(log, self.connection_errors)
+                return None
+            except RuntimeError as error:
+                # Of the thread pool. A message is only a bell: one that is dropped is sent again.
+                log.warning("message dropped: %s", error)
+                message.reject_log_error(log, self.connection_errors)
+                no_thread.send(sender=self, error=error)
                 return None
 
         return handle_or_drop

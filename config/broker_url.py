@@ -1,4 +1,4 @@
-"""Broker URLs: what is allowed, and the two spellings of a unix socket.
+"""Broker URLs: what is allowed, and the two spellings of a unix socket; and why a broker takes no messages.
 
 Celery writes `redis+socket:///path?virtual_host=0`, redis-py `unix:///path?db=0`. Ours is Celery's.
 Facts: a `rediss://` URL without certificate options connects without checking the certificate, so it is refused.
@@ -14,6 +14,13 @@ _CHECKED = {"required", "cert_required"}
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _NEXT_URL = re.compile(r";(?=[a-z][a-z0-9+]*://)")
 _BEFORE_HOST = re.compile(r"(://[^:/?#@]*:).*@")
+_REFUSALS = (
+    ("maxmemory", "its memory is full", "raise its maxmemory, or see what fills it (`redis-cli --bigkeys`)"),
+    ("MISCONF", "it cannot write to its disk", "make room on the broker's disk"),
+    ("read only replica", "it is a replica", "name the primary in GPUYARD_BROKER_URL"),
+    ("NOREPLICAS", "too few of its replicas are there", "bring them back"),
+)
+"""A part of the message of an error of Redis, what it means, what to do."""
 _IN_QUERY = re.compile(r"([?&](?:ssl)?password=)[^&;]*")
 
 
@@ -107,3 +114,9 @@ def masked(url: str) -> str:
     """
     hidden = (_BEFORE_HOST.sub(r"\1***@", each) for each in _NEXT_URL.split(url))
     return _IN_QUERY.sub(r"\1***", ";".join(hidden))
+
+
+def refusal(error: Exception) -> tuple[str, str] | None:
+    """Say why a broker that answers takes no messages, and what to do. None: `error` says nothing of the kind."""
+    text = str(error)
+    return next(((why, do) for words, why, do in _REFUSALS if words in text), None)

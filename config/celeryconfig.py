@@ -42,8 +42,15 @@ task_publish_retry_policy: Final = {"max_retries": 1, "interval_start": 0, "inte
 # A task nobody routed, or a worker started without -Q, meets a queue that nothing uses.
 task_default_queue: Final = DEAD
 task_create_missing_queues: Final = True
+
+
+def own_queue(name: str) -> Queue:
+    """Return a queue as Celery declares those that nobody listed."""
+    return Queue(name, Exchange(name, type="direct"), routing_key=name)
+
+
 # All of these are consumed by a worker started without -Q: never add `control`.
-task_queues: Final[tuple[Queue, ...]] = (Queue(DEAD, Exchange(DEAD, type="direct"), routing_key=DEAD),)
+task_queues: Final[tuple[Queue, ...]] = (own_queue(DEAD),)
 
 task_serializer: Final = "json"
 accept_content: Final = ["json"]

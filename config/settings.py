@@ -231,6 +231,12 @@ class WorkerSettings(
         300, description="A runtime that fails for every row keeps its rows so long; then they are given back."
     )
     pull_models: bool = Field(default=False, description="Let Ollama pull a model that a batch asks for.")
+    vram_gb: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description="GPU memory in GB (10^9 bytes) that a model may use; one that needs more than this and the host's "
+        "memory together is not pulled.",
+        json_schema_extra={"default": "what NVIDIA's driver tells"},
+    )
     embedding_chunk_size: PositiveInt | None = Field(
         None,
         description="Embedding rows that may share a request, where the runtime allows it.",

@@ -26,10 +26,7 @@ class AnsweredNames:
 
     def are_known(self, asked: str, body: bytes) -> bool:
         """Tell whether an answer names the model that was asked for, none at all, or one that it named before."""
-        name = asked.encode("utf-8", "replace")
-        if b'"model":"%b"' % name in body or b'"model": "%b"' % name in body:
-            return True
-        said = _name_in(body)
+        said = named_model(asked, body)
         return said is None or said == asked or said in self._names or len(self._names) >= _MAX_NAMES
 
     def learn(self, body: bytes) -> None:
@@ -37,6 +34,14 @@ class AnsweredNames:
         name = _name_in(body)
         if name is not None:
             self._names.add(name)
+
+
+def named_model(asked: str, body: bytes) -> str | None:
+    """Return the model that an answer names, None where it names none. Nearly all name the one that was asked for."""
+    name = asked.encode("utf-8", "replace")
+    if b'"model":"%b"' % name in body or b'"model": "%b"' % name in body:
+        return asked
+    return _name_in(body)
 
 
 def _name_in(body: bytes) -> str | None:

@@ -78,7 +78,14 @@ class ExchangeLoop:
         self._bell = os.eventfd(0)
         self._epoll.register(self._bell, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="http-answers", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # without it no answer would be heard: the next row tries anew
+            self._thread = None
+            self._epoll.close()
+            os.close(self._bell)
+            self._bell = -1
+            raise
 
     def _watch(self, number: int, connection: Connection) -> None:
         # Once: a kept connection that rests is nobody's business here.

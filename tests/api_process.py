@@ -15,7 +15,7 @@ from tests.served import ADMIN_KEY
 
 ROOT = Path(__file__).parents[1]
 SECONDS = 90.0
-_RUNNING = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
+_RUNNING = re.compile(r"running on (https?://127\.0\.0\.1:\d+)")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ApiProcess:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, _, port = self.url.removeprefix("http://").partition(":")
+        host, _, port = self.url.partition("://")[2].partition(":")
         return host, int(port)
 
 

@@ -261,8 +261,8 @@ class Machine:
         rest = RowSet.span(grant.first_row, grant.rows) - RowSet.parse(grant.done)
         return self.hand_in(batch_id, {grant.lease_id: list(rest)}, ends=[grant.lease_id])
 
-    def release(self, *lease_ids: int) -> EndAnswer:
-        asked = ReleaseRequest(worker_id=self.id, leases=list(lease_ids))
+    def release(self, *lease_ids: int, unstarted: bool = False) -> EndAnswer:
+        asked = ReleaseRequest(worker_id=self.id, leases=list(lease_ids), unstarted=unstarted)
         return leases.release(self.yard, self.caller, asked, boot_id=self.boot_id)
 
     def fail(self, lease_id: int, error: str = "it broke", request: str | None = None) -> EndAnswer:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.blobs.store import BlobDamaged, BlobFull, BlobMissing, BlobUnavailable
+from app.db.errors import DatabaseFull
 from app.db.store import DatabaseUnavailable
 from app.domain.errors import BadRequest, Conflict, Encoded, LimitReached, Refusal, TryLater, Unreadable
 
@@ -134,8 +135,9 @@ def _below_v1(request: Request) -> str:
 
 async def _away(request: Request, error: Exception) -> Response:
     _log.warning("%s %s: %s", request.method, request.url.path, error)
-    if isinstance(error, BlobFull):
-        message = "the server's disk for contents is full and nothing was stored; an operator has to make room"
+    if isinstance(error, BlobFull | DatabaseFull):
+        disk = "for contents" if isinstance(error, BlobFull) else "of its database"
+        message = f"the server's disk {disk} is full and nothing was stored; an operator has to make room"
         return of_refusal(TryLater(message, code="storage_full"))
     what = error.reason if isinstance(error, DatabaseUnavailable) else "the store of contents is away for the moment"
     return of_refusal(TryLater(f"{what}; nothing was changed", code="unavailable"))

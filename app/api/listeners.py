@@ -58,6 +58,11 @@ class Listeners:
         """Whether somebody publishes."""
         return self._bells.heard
 
+    @property
+    def trouble(self) -> str | None:
+        """What keeps messages from being published."""
+        return self._bells.trouble
+
     def publish(self, ring: BatchRing | ControlRing) -> None:
         """Publish what a committed transaction has noted, and tell who waits for such work."""
         self._bells.publish(ring)

@@ -1,5 +1,6 @@
 """One API process: what would stop it is found before it listens, then it serves until it is told to stop."""
 
+import asyncio
 import resource
 import signal
 import socket
@@ -12,6 +13,7 @@ from fastapi import FastAPI
 
 from app.api.http_wire import HttpWire
 from app.api.main import begin, close_listeners, create_app
+from app.api.out_of_files import SpareFiles
 from app.services import beginnings, tokens
 from app.services.opening import open_yard
 from config.collector import spare_what_is_imported
@@ -61,6 +63,12 @@ def check_certificate(settings: ServerSettings) -> None:
 
 class _Server(uvicorn.Server):
     """uvicorn waits for the calls under way before it ends; those that only wait for a bell are answered first."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(SpareFiles(loop, self.config.ssl).on_error)
+        await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""

@@ -137,6 +137,8 @@ def fields(batch: Batch) -> dict[str, object]:
         "waits": yard.get("waiting_reason"),
         "damaged": yard.get("damaged"),
         "rows": f"{rows(batch)} ({batch['request_counts']['failed']} failed)",
+        "off format": _answers(batch, "answers_off_format", "are not the JSON that their rows asked for"),
+        "other model": _answers(batch, "answers_other_model", "name another model than their rows"),
         "speed": rate(batch),
         "left": eta(batch),
         "endpoint": batch["endpoint"],
@@ -156,6 +158,11 @@ def fields(batch: Batch) -> dict[str, object]:
         "retried by": ", ".join(yard.get("retried_by") or []) or None,
         "metadata": metadata or None,
     }
+
+
+def _answers(batch: Batch, name: str, what: str) -> str | None:
+    count = ours(batch).get(name)
+    return f"{count} answers {what}" if count else None
 
 
 def _both(batch: Batch) -> str:

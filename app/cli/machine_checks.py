@@ -11,7 +11,8 @@ import app
 from app.cli.findings import Finding
 from app.local.broker import listening
 from config import places
-from config.broker_url import for_redis, masked
+from config.broker_url import masked, refusal
+from config.queues import pool_queue
 from config.settings import WorkerSettings, load_with_origins
 from executors.base import BaseExecutor, ExecutorUnavailable
 from executors.factory import executor_factory
@@ -46,15 +47,24 @@ def check_broker() -> Finding:
     if url.startswith(("sentinel://", "memory://")):
         return Finding("broker", "warn", f"{shown} is not looked at")
     import redis  # noqa: PLC0415 - every other command would load all of it for nothing
+    from kombu import Connection  # noqa: PLC0415 - as above
+    from kombu.exceptions import KombuError  # noqa: PLC0415 - as above
 
+    from config.celeryconfig import own_queue, transport_options  # noqa: PLC0415 - as above
+
+    options = transport_options("gpuyard-doctor", socket_seconds=BROKER_SECONDS)
     try:
-        with redis.Redis.from_url(
-            for_redis(url), socket_timeout=BROKER_SECONDS, socket_connect_timeout=BROKER_SECONDS
-        ) as client:
-            client.ping()
+        with Connection(url, transport_options=options) as connection:
+            channel = connection.channel()
+            # A write, as any worker of the pool makes it at its start: a broker that is full answers and takes none.
+            with suppress(redis.exceptions.NoPermissionError):
+                own_queue(pool_queue(settings.pool))(channel).declare()
     except redis.AuthenticationError as error:
         return Finding("broker", "red", f"{shown} refuses us: {error}", "mend the password in GPUYARD_BROKER_URL")
-    except (redis.RedisError, OSError, ValueError) as error:
+    except (redis.RedisError, KombuError, OSError, ValueError) as error:
+        if (why := refusal(error)) is not None:
+            text = f"{shown} answers and takes no messages: {why[0]}"
+            return Finding("broker", "red", text, f"{why[1]}; nothing is lost meanwhile")
         do = "start the broker, or mend GPUYARD_BROKER_URL; nothing is lost meanwhile"
         return Finding("broker", "red", f"{shown} does not answer: {error}", do)
     if listening(url, "gpuyard-control") != 0:

@@ -126,7 +126,8 @@ def _parts(parts: Mapping[str, str], degraded: Mapping[str, str]) -> Iterator[Fi
         text = f"{what}: {clean(degraded[part])}" if part in degraded else what
         yield Finding(part, "red", text, do or PARTS.get(part, "look at the server's log"))
     for part in sorted(degraded.keys() - parts.keys()):
-        yield Finding(part, "red", clean(degraded[part]), DEGRADED.get(part, "look at the server's log"))
+        what, do = _what_and_do(clean(degraded[part]))
+        yield Finding(part, "red", what, do or DEGRADED.get(part, "look at the server's log"))
 
 
 def _what_and_do(state: str) -> tuple[str, str]:
@@ -225,7 +226,9 @@ def _workers(workers: list[dict[str, Any]]) -> Finding:
         return Finding("workers", "ok", f"{len(able)} of {len(workers)} can take work")
     if not workers:
         return Finding("workers", "warn", "there is none", "start one: `celery -A app worker -Q gpu`, or `gpuyard up`")
-    why = ", ".join(clean(f"{worker['name']}: {worker['no_lease']}") for worker in workers[:3])
+    why = ", ".join(
+        clean(f"{worker['name']}: {worker.get('no_lease_text') or worker['no_lease']}") for worker in workers[:3]
+    )
     return Finding("workers", "warn", f"none of {len(workers)} takes work ({why})", "`gpuyard worker list` says why")
 
 

@@ -14,7 +14,7 @@ from app.cli.batch_text import done, note, rows
 from app.cli.events import details
 from app.cli.figures import duration
 from app.cli.printing import clean
-from app.cli.workers import AWAY, NO_LEASE, runtimes, slots
+from app.cli.workers import AWAY, runtimes, slots, why_no_lease
 
 BAR = 20
 NARROW = 100
@@ -85,7 +85,6 @@ def _pool(pool: Mapping[str, Any]) -> Sequence[RenderableType | None]:
 
 
 def _worker(worker: Mapping[str, Any], *, narrow: bool) -> Sequence[RenderableType | None]:
-    why = worker["no_lease"]
     always = (
         _text(worker["name"]),
         _text(worker["pool"]),
@@ -94,7 +93,7 @@ def _worker(worker: Mapping[str, Any], *, narrow: bool) -> Sequence[RenderableTy
         _text(slots(worker, "batches")),
         _gpus(worker["gpus"]),
     )
-    return always if narrow else (*always, _text(NO_LEASE.get(why, why)), _text(runtimes(worker)))
+    return always if narrow else (*always, _text(why_no_lease(worker)), _text(runtimes(worker)))
 
 
 def _gpus(gpus: Sequence[Mapping[str, Any]]) -> Text | None:

@@ -29,6 +29,7 @@ NO_LEASE = {
     "limit": "a limit of the pool is reached",
     "unreachable": "it has not been heard of within the grace",
     "yield": "other work goes first",
+    "unstarted": "it could not start its last jobs: see its log",
 }
 """The words of a claim's no (DESIGN 7) as sentences."""
 
@@ -147,7 +148,7 @@ def fields(worker: Mapping[str, Any]) -> dict[str, object]:
         "state": _state(worker),
         "phase": worker["phase"],
         "activity": worker["activity"],
-        "no lease": f"{why}: {NO_LEASE[why]}" if why in NO_LEASE else why,
+        "no lease": f"{why}: {why_no_lease(worker)}" if why in NO_LEASE else why,
         "seen": f"{duration(worker['seen_seconds'])} ago",
         "slots": ", ".join(f"{slots(worker, name)} {name} free" for name in worker["slots"]),
         "prompts": worker["max_concurrent_prompts"],
@@ -163,6 +164,13 @@ def fields(worker: Mapping[str, Any]) -> dict[str, object]:
         "versions": ", ".join(f"{name} {version}" for name, version in worker["versions"].items()) or None,
         "since": moment(worker["created_at"]),
     }
+
+
+def why_no_lease(worker: Mapping[str, Any]) -> str | None:
+    """Say why a worker gets no lease, with what it says itself."""
+    why = worker["no_lease"]
+    text = NO_LEASE.get(why, why)
+    return f"{text}; {said}" if (said := worker.get("no_lease_text")) else text
 
 
 def gpu_text(gpu: Mapping[str, Any]) -> str:

@@ -32,6 +32,8 @@ class Tally:
     completed: int = 0
     failed: int = 0
     usage: Usage = _NOTHING
+    answers_off_format: int = 0
+    answers_other_model: int = 0
 
 
 def by_id(session: Session, batch_id: str) -> Batch | None:
@@ -90,6 +92,8 @@ def tallies(session: Session, ids: Collection[str]) -> Mapping[str, Tally]:
                     col(Job.output_tokens),
                     col(Job.reasoning_tokens),
                     col(Job.total_tokens),
+                    col(Job.answers_off_format),
+                    col(Job.answers_other_model),
                 )
             ),
         )
@@ -97,7 +101,12 @@ def tallies(session: Session, ids: Collection[str]) -> Mapping[str, Tally]:
         .group_by(col(Job.batch_id))
     )
     rows = session.execute(query).all()
-    return {row[0]: Tally(int(row[1]), int(row[2]), Usage(*(int(count) for count in row[3:]))) for row in rows}
+    return {row[0]: _tally([int(count) for count in row[1:]]) for row in rows}
+
+
+def _tally(counts: Sequence[int]) -> Tally:
+    completed, failed, *tokens, off_format, other_model = counts
+    return Tally(completed, failed, Usage(*tokens), off_format, other_model)
 
 
 def workers_on(session: Session, ids: Collection[str]) -> Mapping[str, int]:

@@ -11,3 +11,7 @@ class DatabaseUnavailable(Exception):
     def reason(self) -> str:
         """What a caller without an admin's key may read."""
         return str(self).partition(":")[0]
+
+
+class DatabaseFull(DatabaseUnavailable):
+    """The disk of the database is full. It can be read; writes are taken again once there is room."""

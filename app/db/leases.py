@@ -4,14 +4,14 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, literal, union, update
+from sqlalchemy import BindParameter, bindparam, case, func, literal, union, update
 from sqlmodel import Session, col, select
 
 from app.db import locks
 from app.db.pools import EVERY_POOL, PoolSet
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.db.types import UtcMs
-from app.domain.leases import LIVE, LeaseState
+from app.domain.leases import LIVE, ClaimEnd, LeaseState
 from app.domain.workers import Transport, WorkerState
 
 _LIVE = sorted(LIVE)
@@ -35,6 +35,24 @@ _BY_REQUEST = (
     select(Lease)
     .where(col(Lease.worker_id) == bindparam("worker_id"), col(Lease.claim_request) == bindparam("request_id"))
     .order_by(col(Lease.id))
+)
+GHOST_BEATS = 2
+"""Beats that a lease is not listed in, one after the other, before it is a ghost (PROTOCOL 2)."""
+LAST_CLAIMS = 8
+_IS_RETURNED = (col(Lease.state) == LeaseState.RELEASED) & (
+    col(Lease.unstarted).is_(True) | (col(Lease.missed_beats) >= GHOST_BEATS)
+)
+_IS_OPEN = col(Lease.state).in_(_LIVE) & (col(Lease.renewed_at) == col(Lease.granted_at))
+_CLAIM_ENDS = (
+    select(
+        func.min(case((_IS_RETURNED, 1), else_=0)),
+        func.min(case((_IS_OPEN, 1), else_=0)),
+        func.max(col(Lease.ended_at)),
+    )
+    .where(col(Lease.worker_id) == bindparam("worker_id"), col(Lease.granted_at) >= bindparam("since"))
+    .group_by(col(Lease.claim_request))
+    .order_by(col(Lease.claim_request).desc())  # these begin with a time, and there is an index of them
+    .limit(LAST_CLAIMS)
 )
 _STATES = select(Lease.id, Lease.state).where(
     col(Lease.id).in_(bindparam("ids", expanding=True)),
@@ -77,6 +95,12 @@ def holders(session: Session, worker_ids: Collection[str]) -> set[str]:
 def by_request(session: Session, worker_id: str, request_id: str) -> Sequence[Lease]:
     """Read the leases that a claim was answered with, in whatever state they are now (PROTOCOL 2)."""
     return session.exec(_BY_REQUEST, params={"worker_id": worker_id, "request_id": request_id}).all()
+
+
+def claim_ends(session: Session, worker_id: str, since: datetime) -> list[ClaimEnd]:
+    """Return what became of a worker's last claims that were granted since then, the newest first."""
+    found = session.execute(_CLAIM_ENDS, {"worker_id": worker_id, "since": since})
+    return [ClaimEnd(bool(returned), bool(is_open), ended_at) for returned, is_open, ended_at in found]
 
 
 def job_of(session: Session, lease_id: int) -> Job | None:

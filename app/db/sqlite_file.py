@@ -8,6 +8,7 @@ was one.
 import glob
 import logging
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,8 @@ from app.db.errors import DatabaseUnavailable
 from app.os_errors import plainly
 
 NEW = "`gpuyard migrate --new-database`"
+ROOM_BYTES = 1024 * 1024
+"""With less than this free, the next write may fail."""
 _log = logging.getLogger("gpuyard.db")
 _KEPT_WITH_IT = ("-wal", "-shm", "-journal")
 _MARK = b"The database beside this file is gpuyard's. While this file is here, no empty one is begun in its place.\n"
@@ -39,6 +42,14 @@ class DatabaseFile:
     def has_content(self) -> bool:
         """Whether there is a file, and anything in it."""
         return self.path.exists() and self.path.stat().st_size > 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its disk has room for a few writes; where nobody can tell, it has."""
+        try:
+            return shutil.disk_usage(self.path.parent).free >= ROOM_BYTES
+        except OSError:
+            return True
 
     def check(self, *, is_written: bool = False) -> None:
         """Raise DatabaseUnavailable unless the file is there, and the one that this process opened first.

@@ -5,6 +5,7 @@ value older, and every rule is safe with an older now (an expiry expires less, a
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlmodel import Session
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from app.db.errors import DatabaseFull
 from app.db.errors import DatabaseUnavailable as DatabaseUnavailable  # noqa: PLC0414 - where everybody finds it
 from app.db.rested import ping_after_a_rest
 from app.db.sqlite_file import DatabaseFile
@@ -45,7 +47,13 @@ _SERVERS_PATIENCE = (
     f" set_config('tcp_user_timeout', '{_UNANSWERED_MS}', false)"
 )
 _NO_RIGHT = "42501"
-_SQLITE_AWAY = ("disk is full", "disk I/O error", "unable to open", "readonly database")
+_DISK_FULL = "53100"
+_SQLITE_FULL = "disk is full"
+_SQLITE_AWAY = (_SQLITE_FULL, "disk I/O error", "unable to open", "readonly database")
+
+_FULL = "the disk of the database is full; make room on it, and all goes on by itself"
+FULL_SECONDS = 15.0
+"""A disk counts as full for so long after a write that it refused: longer than passes between two of an API process."""
 
 T = TypeVar("T")
 
@@ -60,6 +68,7 @@ class Store:
         """SQLite's; None: a server's database, or one in memory."""
         self.clock_shift = timedelta(0)
         """Added to the database's time. Zero but in tests, which move time with it."""
+        self._full_at = float("-inf")
         # SQLite has one writer; queueing here is fairer and cheaper than its sleeping busy handler.
         self._writer = threading.RLock() if self.dialect == "sqlite" else None
 
@@ -118,6 +127,14 @@ class Store:
         ms = session.connection().exec_driver_sql(_NOW[self.dialect]).scalar_one()
         return from_ms(ms) + self.clock_shift
 
+    def check_room(self) -> None:
+        """Raise DatabaseFull where the disk has no room for the next writes, or had none for one of the last."""
+        if self.file is not None and not self.file.has_room:
+            raise DatabaseFull(f"{_FULL}: {self.file.path}")
+        ago = time.monotonic() - self._full_at
+        if ago < FULL_SECONDS:
+            raise DatabaseFull(f"{_FULL}: it refused a write {ago:.0f} s ago")
+
     @contextmanager
     def _write_lock(self) -> Iterator[None]:
         if self._writer is None:
@@ -144,6 +161,9 @@ class Store:
             if getattr(error.orig, "sqlstate", None) == _NO_RIGHT:
                 raise DatabaseUnavailable(f"the database does not let this user: {error.orig}") from error
             if isinstance(error, OperationalError) and (error.connection_invalidated or _is_away(error)):
+                if _is_full(error) or (self.file is not None and not self.file.has_room):
+                    self._full_at = time.monotonic()
+                    raise DatabaseFull(f"{_FULL}: {self._place(error)}") from error
                 what = "the database file cannot be used" if self.file else "the database does not answer"
                 raise DatabaseUnavailable(f"{what}: {self._place(error)}") from error
             raise
@@ -158,6 +178,11 @@ def _is_victim(error: BaseException) -> bool:
         return False
     state = getattr(error.orig, "sqlstate", None)
     return state in {"40P01", "40001"} or "database is locked" in str(error.orig)
+
+
+def _is_full(error: OperationalError) -> bool:
+    """Whether there is no room for what was to be written."""
+    return getattr(error.orig, "sqlstate", None) == _DISK_FULL or _SQLITE_FULL in str(error.orig)
 
 
 def _is_away(error: OperationalError) -> bool:

@@ -222,6 +222,8 @@ class Batch(SQLModel, table=True):
     completed: int | None = None
     failed: int | None = None
     usage: dict[str, Count] | None = _json_or_null()
+    answers_off_format: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    answers_other_model: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
     output_file_id: str | None = Field(default=None, foreign_key="file.id")
     error_file_id: str | None = Field(default=None, foreign_key="file.id")
 
@@ -293,6 +295,8 @@ class Job(SQLModel, table=True):
     output_tokens: int = Field(default=0, sa_type=BigInteger)
     reasoning_tokens: int = Field(default=0, sa_type=BigInteger)
     total_tokens: int = Field(default=0, sa_type=BigInteger)
+    answers_off_format: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    answers_other_model: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
 
     attempts: int = 0
     losses: int = 0

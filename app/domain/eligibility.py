@@ -27,6 +27,8 @@ class No(StrEnum):
     YIELD = "yield"
     NOTHING = "nothing"
     UNREACHABLE = "unreachable"
+    UNSTARTED = "unstarted"
+    """It started none of its last claims. Workers are answered `phase`: an older one does not know this word."""
 
 
 @dataclass(frozen=True, slots=True)

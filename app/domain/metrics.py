@@ -152,9 +152,11 @@ TOKENS = _counter(
 HAND_IN_PARTS = _counter(
     S.API, "gpuyard_hand_in_parts_total", "Parts of hand-ins, a part a shard, by verdict.", "pool", "verdict"
 )
-BROKER_UP = _gauge(S.CONTROL, "gpuyard_broker_up", "1: the broker took the last bell, or answered the last ping.")
+BROKER_UP = _gauge(
+    S.CONTROL, "gpuyard_broker_up", "1: the broker took the last message, or could be written to when last asked."
+)
 BROKER_SILENCE = _gauge(
-    S.CONTROL, "gpuyard_broker_silent_seconds", "Time since the broker last took a bell or answered a ping."
+    S.CONTROL, "gpuyard_broker_silent_seconds", "Time since the broker last took a message or could be written to."
 )
 BELLS = _counter(
     S.CONTROL,

@@ -144,8 +144,9 @@ class YardView(Wire):
 
     `waiting_reason` stands while no worker is on it, or those that are fetch its model first or have no runtime that
     takes its rows, and while it cannot be validated or finalized; `live` while a worker is on it. `damaged` says which
-    of its files is not what was written, once that was found. `retry_of` is the batch whose rows it runs again,
-    `retried_by` are those that run its own.
+    of its files is not what was written, once that was found. `answers_off_format` counts answers that are not the JSON
+    which their rows asked for, `answers_other_model` those that name another model. `retry_of` is the batch whose rows
+    it runs again, `retried_by` are those that run its own.
     """
 
     state: str
@@ -161,6 +162,8 @@ class YardView(Wire):
     waiting_reason: str | None
     damaged: str | None = None
     top_errors: list[TopError]
+    answers_off_format: int = 0
+    answers_other_model: int = 0
     live: Live | None = None
     retry_of: str | None = None
     retried_by: list[str] = Field(default_factory=list)

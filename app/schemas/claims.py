@@ -117,11 +117,15 @@ class RowStartAnswer(Wire):
 
 
 class ReleaseRequest(Wire):
-    """Hand leases back: neither an attempt nor a loss (a drain, a runtime that is down)."""
+    """Hand leases back: neither an attempt nor a loss (a drain, a runtime that is down).
+
+    `unstarted`: the worker could not start them, which counts against it.
+    """
 
     worker_id: Name
     leases: list[LeaseId] = Field(min_length=1, max_length=10_000)
     reason: str = Field(default="", max_length=200)
+    unstarted: bool = False
 
 
 class FailureReport(Wire):

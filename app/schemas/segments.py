@@ -26,7 +26,10 @@ MAX_LEASES = 1_000
 
 
 class Part(Wire):
-    """One shard's share of a hand-in. `seq` counts a lease's parts from 1 and is kept when the part is sent again."""
+    """One shard's share of a hand-in. `seq` counts a lease's parts from 1 and is kept when the part is sent again.
+
+    `off_format` and `other_model` count completed rows (executors.answered_otherwise); an older worker counts none.
+    """
 
     lease_id: LeaseId
     seq: int = Field(ge=1, le=2**31 - 1)
@@ -34,6 +37,8 @@ class Part(Wire):
     completed: Count
     failed: Count
     usage: UsageCounts = UsageCounts()
+    off_format: Count = 0
+    other_model: Count = 0
     length: int = Field(ge=0, le=MAX_BYTES)
 
 

@@ -20,8 +20,9 @@ class SlotInfo(Wire):
 class WorkerInfo(Wire):
     """A worker. `state` is the stored one, or `offline`, `stale`, `unreachable` as its silence says.
 
-    `no_lease` is why it gets no job now, null when it may. `pulls` are the models that its runtimes fetch,
-    and the last that they fetched or could not. Load is the 1-minute load per CPU, sizes are in bytes.
+    `no_lease` is why it gets no job now, null when it may; `no_lease_text` is what the worker says of that. `pulls` are
+    the models that its runtimes fetch, and the last that they fetched or could not. Load is the 1-minute load per CPU,
+    sizes are in bytes.
     """
 
     id: str
@@ -45,6 +46,7 @@ class WorkerInfo(Wire):
     memory_total: int | None
     disk_free: int | None
     no_lease: str | None
+    no_lease_text: str | None = None
     gpus: list[GpuSample]
     driver: str | None
     gpu_error: str | None

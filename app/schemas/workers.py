@@ -113,7 +113,8 @@ class HostSample(Wire):
     """A worker's host at the moment of a heartbeat (HD-06). Load is the 1-minute average, sizes in bytes.
 
     `driver` is the version of NVIDIA's driver, `gpu_error` why it tells of no GPU. With a `spool_error` the worker's
-    disk takes no more of what it finishes, and it claims nothing until there is room.
+    disk takes no more of what it finishes, and it claims nothing until there is room. `not_ready` is what a worker in
+    set-up waits for.
     """
 
     load1: Figure | None = None
@@ -125,6 +126,7 @@ class HostSample(Wire):
     driver: str | None = Field(default=None, max_length=200)
     gpu_error: str | None = Field(default=None, max_length=200)
     spool_error: str | None = Field(default=None, max_length=200)
+    not_ready: str | None = Field(default=None, max_length=500)
 
 
 class Hello(Wire):

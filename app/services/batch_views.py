@@ -129,7 +129,7 @@ def _yard_view(
     now: datetime,
     damaged: Mapping[str, str],
 ) -> YardView:
-    runs = batch.state in CLAIMABLE and batch.outcome is None
+    runs, ended = batch.state in CLAIMABLE and batch.outcome is None, batch.state in ENDED
     pace = batches_sql.pace(session, batch.id, now) if runs and workers else None
     left = batch.total - tally.completed - tally.failed
     on_it = batches_sql.holders(session, batch.id) if runs and workers else []
@@ -154,6 +154,8 @@ def _yard_view(
         or None,
         top_errors=top_errors(session, batch),
         live=_live(batch, on_it) if runs and workers else None,
+        answers_off_format=(batch if ended else tally).answers_off_format,
+        answers_other_model=(batch if ended else tally).answers_other_model,
         retry_of=batch.retry_of,
         retried_by=list(retried_by),
     )

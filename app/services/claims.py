@@ -18,7 +18,7 @@ from app.db import leases as leases_sql
 from app.db.idle import idle_workers
 from app.db.tables import Batch, Job, Lease, Pool, Worker
 from app.domain.eligibility import No, WorkerView, why_no_job
-from app.domain.leases import LIVE
+from app.domain.leases import LIVE, held_back_until
 from app.domain.ordering import Turn, in_order, must_yield
 from app.schemas.claims import ClaimAnswer, ClaimRequest
 from app.services import cautious, pulls
@@ -80,9 +80,11 @@ def first_work(session: Session, yard: Yard, worker: Worker, now: datetime) -> B
     if standing.runs_one:
         return None
     candidates = _candidates(session, worker, view, leaves, now)
-    if careful := _goes_first(standing, candidates):
-        return None if standing.holds_some else careful
-    return candidates[0].batch if candidates else None
+    careful = _goes_first(standing, candidates)
+    found = careful or (candidates[0].batch if candidates else None)
+    if found is None or (careful and standing.holds_some) or _is_held_back(session, worker, now):
+        return None
+    return found
 
 
 def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) -> ClaimAnswer:
@@ -98,7 +100,9 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     view = worker_view(worker, now=now, timing=yard.timing, held_batches=len(held - {running}))
     no = why_no_job(view, pool_rules(session.get(Pool, worker.pool)))
     # Whoever calls is reachable, whatever the clock said before this call.
-    if no is not None and no is not No.UNREACHABLE:
+    if no in {None, No.UNREACHABLE}:
+        no = No.UNSTARTED if not request.started and _is_held_back(session, worker, now) else None
+    if no is not None:
         return _refuse(session, worker, no)
     leaves = pulls.leaves_to_others(session, yard, worker, now, running=running)
     standing = cautious.look(session, yard, worker, view, leaves, now)
@@ -118,6 +122,16 @@ def _claim(session: Session, yard: Yard, caller: Caller, request: ClaimRequest) 
     if not taken:  # other workers were quicker
         return _refuse(session, worker, No.NOTHING, work=len(candidates) > 1)
     return _granted(session, yard, worker, chosen.batch, taken, request, now, work=len(candidates) > 1)
+
+
+def _is_held_back(session: Session, worker: Worker, now: datetime) -> bool:
+    """Whether a worker is granted nothing now, because it started none of its last claims.
+
+    A new start of its process and `worker reset` let it try again at once.
+    """
+    since = max(worker.hello_at, worker.reset_requested_at or worker.hello_at)
+    until = held_back_until(leases_sql.claim_ends(session, worker.id, since))
+    return until is not None and now < until
 
 
 def _view(session: Session, yard: Yard, worker: Worker, now: datetime) -> WorkerView:
@@ -270,4 +284,4 @@ def _granted(
 def _refuse(session: Session, worker: Worker, no: No, *, work: bool = False) -> ClaimAnswer:
     worker.no_lease = no.value
     session.add(worker)
-    return ClaimAnswer(no=no, work=work)
+    return ClaimAnswer(no=No.PHASE if no is No.UNSTARTED else no, work=work)

@@ -54,6 +54,10 @@ class Bells(Protocol):
     def heard(self) -> bool:
         """Whether somebody publishes: a transaction may then note its own ring and have it published."""
 
+    @property
+    def trouble(self) -> str | None:
+        """What keeps messages from being published, in the form `WHAT; WHAT TO DO`; None: nothing is known to."""
+
     def publish(self, ring: BatchRing | ControlRing) -> None:
         """Publish what a transaction has noted as rung. It is not noted again."""
 
@@ -74,6 +78,7 @@ class Silence:
     """Bells for a process without a broker: the sweeps ring later."""
 
     heard = False
+    trouble = None
 
     def publish(self, ring: BatchRing | ControlRing) -> None:
         """Publish nothing."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from celery import Celery
 from kombu.exceptions import KombuError
@@ -25,7 +26,8 @@ from app.domain import metrics
 from app.services import rings
 from app.services.context import BatchRing, ControlRing, Yard
 from app.services.counters import Counters
-from config.celeryconfig import PUBLISHER_SOCKET_SECONDS, transport_options
+from config.broker_url import refusal
+from config.celeryconfig import PUBLISHER_SOCKET_SECONDS, own_queue, transport_options
 from config.metrics import Family, figure
 from config.queues import CONTROL, pool_queue
 
@@ -33,7 +35,10 @@ log = logging.getLogger(__name__)
 
 QUEUE_SIZE = 1000
 PING_SECONDS = 10.0
-"""A broker that had nothing to do for so long is asked whether it is there."""
+"""So often the broker is asked whether it takes messages."""
+REPLIES = "reply.celery.pidbox"
+REPLY_SECONDS = 60
+"""Unread replies to remote control are kept for so long."""
 COMPLAIN_SECONDS = 60
 STOP_COMMAND = "gpuyard_stop"
 CALL_COMMAND = "gpuyard_call"
@@ -71,6 +76,7 @@ class Ringer(Collector):
         self._counters: Counters | None = None
         self._heard_at = time.monotonic()
         self._is_up = False
+        self._trouble: str | None = None
         self._closed = False
 
     def start(self, yard: Yard) -> Yard:
@@ -81,6 +87,11 @@ class Ringer(Collector):
         self._thread = threading.Thread(target=self._run, args=(ringing,), name="ringer", daemon=True)
         self._thread.start()
         return ringing
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps messages from being published, without words of the driver, which name hosts."""
+        return self._trouble
 
     def close(self, timeout: float = 2.0) -> None:
         """Publish what waits, for at most about `timeout` seconds; what is left then is never rung."""
@@ -118,12 +129,14 @@ class Ringer(Collector):
             self._complain("more bells than the broker takes; the requeue sweep rings again")
 
     def _run(self, yard: Yard) -> None:
-        self._ping()
+        ping_at = 0.0
         while not self._closed:
-            try:
-                bell = self._bells.get(timeout=PING_SECONDS)
-            except queue.Empty:
+            if time.monotonic() >= ping_at:
                 self._ping()
+                ping_at = time.monotonic() + PING_SECONDS
+            try:
+                bell = self._bells.get(timeout=max(0.0, ping_at - time.monotonic()))
+            except queue.Empty:
                 continue
             if bell is None:
                 return
@@ -131,7 +144,8 @@ class Ringer(Collector):
                 bell.ring(yard, bell.batch_id, bell.quiet_seconds)
             except _AWAY as error:
                 self._count("failed")
-                self._is_up = self._is_up and not isinstance(error, _BROKER_AWAY)
+                if isinstance(error, _BROKER_AWAY):
+                    self._note_trouble(error)
                 self._complain(f"{type(error).__name__}: {error}")
             except Exception:
                 # Whatever it was: without this thread no bell of this process is ever heard again.
@@ -186,16 +200,28 @@ class Ringer(Collector):
     def _ping(self) -> None:
         try:
             with self._celery.connection_for_write() as connection:
-                connection.channel()  # Redis is asked for its PONG when a channel is opened
+                channel = connection.channel()  # Redis is asked for its PONG when a channel is opened
+                own_queue(CONTROL)(channel).declare()  # a write, which one that is full refuses
+                if connection.transport.driver_type == "redis":
+                    _end_lost_replies(channel)
         except Exception as error:  # noqa: BLE001 - as above: it may be more than a broker that is away
-            self._is_up = False
+            self._note_trouble(error)
             self._complain(f"{type(error).__name__}: {error}")
         else:
             self._heard()
 
     def _heard(self) -> None:
         self._heard_at = time.monotonic()
-        self._is_up = True
+        self._is_up, self._trouble = True, None
+
+    def _note_trouble(self, error: Exception) -> None:
+        why = refusal(error)
+        self._is_up = False
+        self._trouble = (
+            "the API's broker cannot be used; see whether it runs, and what the API's log says of it"
+            if why is None
+            else f"the API's broker takes no messages, for {why[0]}; {why[1]}"
+        )
 
     def _count(self, outcome: str) -> None:
         if self._counters is not None:
@@ -211,3 +237,14 @@ class Ringer(Collector):
         if now - self._complained_at >= COMPLAIN_SECONDS:
             self._complained_at = now
             log.warning("bells are not heard: %s", what)
+
+
+def _end_lost_replies(channel: Any) -> None:
+    """Have replies to remote control expire that nobody reads: a `celery inspect` was killed while it waited.
+
+    What replies gives the list no time to live, for only the queue of the one that asked has any.
+    """
+    with channel.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+        for *_, reply_queue in channel.get_table(REPLIES):
+            pipe.pexpire(reply_queue, REPLY_SECONDS * 1000, nx=True)
+        pipe.execute(raise_on_error=False)  # before 7.0 Redis knows no NX

@@ -159,6 +159,7 @@ def _conclude(
         {"code": kind, "count": rows, "message": message or None} for kind, message, rows in files.reasons
     ]
     batch.usage = asdict(tally.usage)
+    batch.answers_off_format, batch.answers_other_model = tally.answers_off_format, tally.answers_other_model
     if outcome_of(batch) is Outcome.FAILED:
         batch.errors = first_rows.concluded(batch, line=first_line)
     session.add(batch)

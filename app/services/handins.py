@@ -193,6 +193,8 @@ def _count(job: Job, part: Part) -> None:
     job.output_tokens += usage.output_tokens
     job.reasoning_tokens += usage.reasoning_tokens
     job.total_tokens += usage.total_tokens
+    job.answers_off_format += min(part.off_format, part.completed)
+    job.answers_other_model += min(part.other_model, part.completed)
 
 
 def _end(

@@ -25,7 +25,7 @@ from app.services.calling import checked
 from app.services.claims import has_work
 from app.services.context import Caller, Yard
 from app.services.eligibility import pool_slots, told
-from app.services.leases import GHOST_BEATS, end_ghost
+from app.services.leases import end_ghost
 from app.services.moves import one_by_one
 from app.services.sightings import note_seen
 
@@ -187,7 +187,7 @@ def _ghosts(session: Session, begun_after: int | None, unlisted: Sequence[Lease]
             continue
         lease.missed_beats += 1
         session.add(lease)
-        if lease.missed_beats >= GHOST_BEATS and lease.id is not None:
+        if lease.missed_beats >= leases_sql.GHOST_BEATS and lease.id is not None:
             found.append(lease.id)
     return found
 

@@ -25,14 +25,13 @@ from app.services.moves import one_by_one
 from app.services.presence import hears, listening
 
 ENDED, STALE = "ended", "stale"
-GHOST_BEATS = 2
-"""Beats that a lease is not listed in, one after the other, before it is a ghost (PROTOCOL 2)."""
 
 
 def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str | None = None) -> EndAnswer:
     """Put a worker's leases back into the queue; costs neither an attempt nor a loss.
 
-    One transaction a batch. Raises NotFound for a worker that is not the caller's.
+    What the worker could not start counts against it at its next claims. One transaction a batch. Raises NotFound for a
+    worker that is not the caller's.
     """
     worker = calling_worker(yard, caller, request.worker_id)
     ends: dict[int, str] = dict.fromkeys(request.leases, STALE)
@@ -42,6 +41,8 @@ def release(yard: Yard, caller: Caller, request: ReleaseRequest, *, boot_id: str
             now = yard.store.now(session)
             locked = locks.leases(session, ids, worker_id=worker.id)
             live = [lease for lease in locked.values() if lease.state in LIVE]
+            for lease in live:
+                lease.unstarted = request.unstarted
             batch = _end(session, yard, [Ending(lease, LeaseEnd.RELEASED) for lease in live], now, worker.id)
             return batch, [lease.id for lease in live if lease.id is not None]
 
@@ -133,7 +134,7 @@ def end_ghost(yard: Yard, lease_id: int) -> bool:
 
     def work(session: Session) -> Batch | None:
         lease = locks.lease_if_free(session, lease_id)
-        if lease is None or lease.missed_beats < GHOST_BEATS:
+        if lease is None or lease.missed_beats < leases_sql.GHOST_BEATS:
             return None
         now = yard.store.now(session)
         return _end(session, yard, [Ending(lease, LeaseEnd.GHOST)], now, "service:heartbeat")

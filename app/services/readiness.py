@@ -1,6 +1,8 @@
 """Is this process able to serve? Each part is asked, and says why not."""
 
 import logging
+import os
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +21,8 @@ log = logging.getLogger(__name__)
 PARTS = ("database", "schema", "blobs")
 STAND_IN = "api-"
 """How the names of API processes begin, as runners of sweeps."""
+FEW_FILES = 3
+"""A process that cannot open so many has too few for any call."""
 HANGS_SECONDS = 60.0
 """A pass that has not ended after so long is reported. The longest, of retention, goes on for about five seconds."""
 
@@ -57,7 +61,11 @@ def look(yard: Yard, *, for_anybody: bool, into: Readiness | None = None) -> Rea
     `for_anybody`: who asks has shown no key, so a driver's own words, which name hosts and users, go to the log alone.
     """
     found = into if into is not None else Readiness()
+    if (lack := out_of_files()) is not None:
+        found.parts["files"] = lack
     found.unreadable_columns = sorted(unreadable_columns)
+    if yard.bells.trouble is not None:
+        found.degraded["broker"] = f"{yard.bells.trouble}: batches go on, for heartbeats say when there is work"
     attempt = _try_in_private if for_anybody else _try
     found.parts["database"] = attempt(lambda: _connect(yard))
     found.parts["schema"] = attempt(lambda: schema.check(yard.store))
@@ -70,7 +78,25 @@ def look(yard: Yard, *, for_anybody: bool, into: Readiness | None = None) -> Rea
         # Of another schema the tables may not be there, which is no fault of the database.
         found.parts["database"] = attempt(lambda: _sweep_ages(yard, found))
         found.parts["database"] = attempt(lambda: _held_back(yard, found, for_anybody=for_anybody))
+    if found.parts["database"] == "ok":
+        found.parts["database"] = attempt(yard.store.check_room)
     return found
+
+
+def out_of_files() -> str | None:
+    """Say that this process may open no more files, where it is so, in the form `WHAT; WHAT TO DO: DETAILS`."""
+    opened: list[int] = []
+    try:
+        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(FEW_FILES))
+    except OSError:
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        do = "raise its limit (LimitNOFILE= of its unit, `ulimit -n`, or `prlimit --nofile=N --pid PID` as it runs)"
+        return f"the API may open no more files and connections; {do}: it has {most}"
+    else:
+        return None
+    finally:
+        for file in opened:
+            os.close(file)
 
 
 def _try_in_private(part: Callable[[], None]) -> str:

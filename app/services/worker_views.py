@@ -121,6 +121,7 @@ def _info(yard: Yard, worker: Worker, pool: Pool | None, held: int, now: datetim
         memory_total=sample.memory_total,
         disk_free=sample.disk_free,
         no_lease=no.value if no is not None else _last_answer(worker, held),
+        no_lease_text={No.DISK: sample.spool_error, No.PHASE: sample.not_ready}.get(no) if no is not None else None,
         gpus=sample.gpus,
         driver=sample.driver,
         gpu_error=sample.gpu_error,

@@ -127,6 +127,7 @@ class Agent:
         parts = assemble(self, self._own, self._settings, welcome, self._gate, self._clock)
         self._words, self._shares, self._polling, self._drain = parts.words, parts.shares, parts.polling, parts.drain
         self._puller, self._heartbeat, self._probes = parts.puller, parts.heartbeat, parts.probes
+        self._starts = parts.starts
         self._sender, self._setting_up, self._loops = parts.sender, parts.setting_up, parts.loops
 
     # --- what others ask of it
@@ -146,6 +147,10 @@ class Agent:
         """Leave the ringing to the broker again, with the queue as the door stands."""
         self._door.settle()
         self._polling.end()
+
+    def no_thread(self, error: BaseException) -> None:
+        """A message came and Celery could start no thread for it."""
+        self._starts.failed(error)
 
     def run_batch(self, batch_id: str) -> None:
         """Take a share of the batch, or of a better one, in this thread. Without a permit it returns at once."""
@@ -312,6 +317,8 @@ class Agent:
         """Say so, and take work or none."""
         if self.enter(Phase.READY if is_ready else Phase.SETUP) and is_ready:
             self._shares.begin()
+            for share in self._shares.all():
+                share.fit()  # their rows may wait for threads that can be started now
             log.info("worker.ready", worker=self.name, worker_id=self._worker_id, pool=self._settings.pool)
 
     # --- the end

@@ -1,5 +1,6 @@
 """A welcomed worker's loops and parts, put together: who is told what by whom."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +15,7 @@ from app.worker.drain import Drain
 from app.worker.gate import Gate
 from app.worker.heartbeat import Heartbeat
 from app.worker.held import HeldLeases
+from app.worker.host import ModelRoom
 from app.worker.kit import Kit
 from app.worker.load_watch import LoadWatch
 from app.worker.loop import Loop
@@ -23,7 +25,7 @@ from app.worker.probes import Probes
 from app.worker.pull_reports import PullReports
 from app.worker.puller import Puller
 from app.worker.selfstop import SelfStop
-from app.worker.setting_up import SettingUp
+from app.worker.setting_up import SettingUp, ThreadStarts
 from app.worker.shares import Shares
 from app.worker.spool_sender import SpoolSender
 from app.worker.trials import Trials
@@ -94,6 +96,7 @@ class Parts:
     held: HeldLeases
     words: Words
     puller: Puller
+    starts: ThreadStarts
     shares: Shares
     polling: Polling
     drain: Drain
@@ -107,12 +110,37 @@ class Parts:
 def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcome, gate: Gate, clock: Clock) -> Parts:
     """Build all of it for the worker that `welcome` names. Nothing runs yet."""
     held = HeldLeases(clock, welcome.timing.self_stop_seconds)
-    words = Words(own, welcome.worker_id, held, clock, phase=lambda: agent.phase, activity=agent.activity)
+    setting_up = SettingUp(_needs(own), on_change=agent.set_up)
+    starts = ThreadStarts(Backoff(settings.retry_min_seconds, settings.retry_max_seconds), clock, need=setting_up.need)
+    words = Words(
+        own,
+        welcome.worker_id,
+        held,
+        clock,
+        phase=lambda: agent.phase,
+        activity=agent.activity,
+        lacking=lambda: setting_up.lacking,
+    )
     boot_id = own.state.boot_id
     reports = PullReports(own.plane, welcome.worker_id, boot_id, clock, on_dismissed=agent.dismissed)
-    puller = Puller(own.runtimes, clock, report=reports.note, on_change=agent.runtimes_changed)
+    room = ModelRoom(own.state.path, os.environ, vram_gb=settings.vram_gb)
+    puller = Puller(
+        own.runtimes,
+        clock,
+        report=reports.note,
+        on_change=agent.runtimes_changed,
+        lacking=lambda url, size, missing: room.lacking(url, own.sampler.latest, size=size, missing=missing),
+    )
     kit = _kit(
-        agent, own, settings, welcome, held, puller, clock, lambda: agent.phase is Phase.READY and words.are_current
+        agent,
+        own,
+        settings,
+        welcome,
+        held,
+        puller,
+        starts,
+        clock,
+        lambda: agent.phase is Phase.READY and words.are_current,
     )
     shares = Shares(kit, gate, clock, on_ended=agent.share_ended)
     polling = _polling(agent, own, settings, clock)
@@ -137,7 +165,6 @@ def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcom
     probes = Probes(own.runtimes, clock, on_change=agent.runtimes_changed, on_looked=agent.looked)
     sender = SpoolSender(own.spool, own.plane)
     own.spool.on_change = agent.spool_changed
-    setting_up = SettingUp(_needs(own), on_change=agent.set_up)
     loops = (
         heartbeat,
         SelfStop(held),
@@ -149,7 +176,7 @@ def assemble(agent: Told, own: Opened, settings: WorkerSettings, welcome: Welcom
         reports,
         polling,
     )
-    return Parts(held, words, puller, shares, polling, drain, heartbeat, probes, sender, setting_up, loops)
+    return Parts(held, words, puller, starts, shares, polling, drain, heartbeat, probes, sender, setting_up, loops)
 
 
 def _polling(agent: Told, own: Opened, settings: WorkerSettings, clock: Clock) -> Polling:
@@ -184,6 +211,7 @@ def _kit(
     welcome: Welcome,
     held: HeldLeases,
     puller: Puller,
+    starts: ThreadStarts,
     clock: Clock,
     is_ready: Callable[[], bool],
 ) -> Kit:
@@ -196,6 +224,7 @@ def _kit(
         permits=own.permits,
         runtimes=own.runtimes,
         puller=puller,
+        starts=starts,
         clock=clock,
         row_timeout_seconds=settings.row_timeout_seconds,
         segment_seconds=welcome.segment_seconds,

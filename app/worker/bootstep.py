@@ -28,6 +28,11 @@ class AgentStep(bootsteps.StartStopStep):
         agent.attach(parent, signals.end_celery)
         celery_consumer.broker_away.connect(_tell(agent.broker_away), weak=False, dispatch_uid="gpuyard-away")
         celery_consumer.broker_back.connect(_tell(agent.broker_back), weak=False, dispatch_uid="gpuyard-back")
+        celery_consumer.no_thread.connect(_no_thread, weak=False, dispatch_uid="gpuyard-no-thread")
+
+
+def _no_thread(error: BaseException, **_: object) -> None:
+    current.agent().no_thread(error)
 
 
 def _tell(what: Callable[[], None]) -> Callable[..., None]:

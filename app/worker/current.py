@@ -29,6 +29,9 @@ class ProcessAgent(Protocol):
     def broker_back(self) -> None:
         """The consumer takes messages."""
 
+    def no_thread(self, error: BaseException) -> None:
+        """A message came, and no thread can be started for it."""
+
     def run_batch(self, batch_id: str) -> None:
         """Work on the batch, or a better one, until the control plane has no more for this worker."""
 

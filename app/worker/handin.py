@@ -89,5 +89,7 @@ def _part(lease_id: int, seq: int, rows: list[Finished]) -> Part:
         completed=completed,
         failed=len(rows) - completed,
         usage=UsageCounts.of(total(usages)),
+        off_format=sum(row.off_format for row in rows),
+        other_model=sum(row.other_model for row in rows),
         length=sum(len(row.line) for row in rows),
     )

@@ -11,6 +11,7 @@ from app.worker.held import HeldLeases
 from app.worker.permits import Permits
 from app.worker.puller import Puller
 from app.worker.runtimes import Runtimes
+from app.worker.setting_up import ThreadStarts
 from app.worker.spool import Spool
 
 
@@ -20,7 +21,8 @@ class Kit:
 
     `ring` when there may be work, `on_dismissed` when the control plane wants nothing more of us, `row_done` and
     `starved` for the size of the prompt pool, `told_to_drain` when a claim is answered that this worker is to leave.
-    `is_ready`: it is in the phase in which it claims, and the control plane knows what its runtimes serve.
+    `starts` hears of claims that could not be started. `is_ready`: it is in the phase in which it claims, and the
+    control plane knows what its runtimes serve.
     """
 
     plane: ControlPlane
@@ -39,6 +41,7 @@ class Kit:
     row_done: Callable[[float], None]
     starved: Callable[[], None]
     counters: WorkerCounters
+    starts: ThreadStarts
     told_to_drain: Callable[[], object] = lambda: None
     is_ready: Callable[[], bool] = lambda: True
 

@@ -161,7 +161,8 @@ class Lane:
 
     def _keep(self, run: Run, unit: Unit, reply: Reply) -> None:
         try:
-            done = loader.finished(self._batch_id, unit.row, reply)
+            models = run.place.facts.models if run.place is not None else ()
+            done = loader.finished(self._batch_id, unit.row, reply, models)
         except Exception as error:  # noqa: BLE001 - B-15: a third party's executor may give what cannot be written
             reply = self._defect(unit, error)
             done = loader.finished(self._batch_id, unit.row, reply)

@@ -9,12 +9,14 @@ from app.client.errors import Refused, TryLater
 from app.domain.byte_ranges import neighbours
 from app.domain.outputs import output_line
 from app.domain.rows import Reply, Row, RowError, RowErrorCode
+from app.domain.runtimes import ServedModel
 from app.schemas.claims import BatchBrief
 from app.schemas.handins import write_line
 from app.worker.kit import Kit
 from app.worker.parameters import asking
 from app.worker.rows import RefusedRow, read_rows
 from app.worker.shard import Finished, Shard
+from executors.answered_otherwise import is_of_other_model, is_off_format
 
 FETCH_BYTES = 1024 * 1024
 """Neighbouring shards are fetched together up to here: each call costs the API three transactions."""
@@ -105,9 +107,13 @@ def fill(batch: BatchBrief, shard: Shard, content: bytes, queue: Callable[[Shard
         queue(shard, to_run)
 
 
-def finished(batch_id: str, row: Row | RefusedRow, reply: Reply) -> Finished:
-    """Write a row's stored line."""
+def finished(batch_id: str, row: Row | RefusedRow, reply: Reply, models: Sequence[ServedModel] = ()) -> Finished:
+    """Write a row's stored line, and look whether it is what the row asked for. `models` are the runtime's."""
     if isinstance(row, Row) and row.dropped:
         reply = replace(reply, dropped=(*row.dropped, *reply.dropped))
     line = output_line(batch_id, row.number, row.custom_id, reply)
-    return Finished(row.number, write_line(row.number, reply, line), reply.ok, reply.usage)
+    stored = write_line(row.number, reply, line)
+    if not reply.ok or reply.body is None or not isinstance(row, Row):
+        return Finished(row.number, stored, reply.ok, reply.usage)
+    off_format, other_model = is_off_format(row, reply.body), is_of_other_model(row.model, reply.body, models)
+    return Finished(row.number, stored, reply.ok, reply.usage, off_format, other_model)

@@ -31,6 +31,8 @@ class Looks:
         threads = [(place, self._begin(place)) for place in places]
         end = time.monotonic() + self._patience_seconds
         for place, thread in threads:
+            if thread is None:
+                continue
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
                 reason = f"a look at it has not come back within {self._patience_seconds:g} s"
@@ -48,13 +50,17 @@ class Looks:
             self._told(place, found)
         return found
 
-    def _begin(self, place: Place) -> threading.Thread:
+    def _begin(self, place: Place) -> threading.Thread | None:
         under_way = self._under_way.get(place)
         if under_way is not None and under_way.is_alive():
             return under_way
         name = f"gpuyard-look-{place.executor.kind}"
-        thread = self._under_way[place] = threading.Thread(target=self.look_now, args=(place,), name=name, daemon=True)
-        thread.start()
+        thread = threading.Thread(target=self.look_now, args=(place,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be started now: what is known of the runtime stands until the next look
+            return None
+        self._under_way[place] = thread
         return thread
 
     def _told(self, place: Place, found: RuntimeFacts) -> None:

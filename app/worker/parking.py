@@ -61,7 +61,8 @@ class Parking:
         rows = self._take(shard, model)
         if end.there:
             self._go_on(shard, rows)
-        elif end.runtime_gone or not end.reason:
+        elif end.runtime_gone or not end.reason or end.too_large:
+            # Another worker may have room. Where none has, it comes back while the failure is remembered, and fails.
             shard.leave(end.reason or "the worker leaves")
         else:
             shard.fail(RowErrorCode.MODEL_NOT_FOUND, f"The model {model!r} could not be fetched: {end.reason}")

@@ -33,7 +33,10 @@ class Runner(Protocol):
 
 
 class PromptPool:
-    """Has `runner` run the rows of `rows`. `on_starved` is called when a permit finds no row at all."""
+    """Has `runner` run the rows of `rows`. `on_starved` is called when a permit finds no row at all.
+
+    `on_no_thread` hears that a row waits for a thread that cannot be started; `fit` starts one for it later.
+    """
 
     def __init__(
         self,
@@ -42,14 +45,18 @@ class PromptPool:
         rows: RowQueue,
         runner: Runner,
         on_starved: Callable[[], None] = lambda: None,
+        on_no_thread: Callable[[BaseException], None] = lambda _error: None,
     ) -> None:
         self._age = age
         self._permits = permits
         self._rows = rows
         self._runner = runner
         self._on_starved = on_starved
+        self._on_no_thread = on_no_thread
         self._lock = threading.Lock()
         self._lanes = 0
+        self._owed = 0
+        """Threads that could not be started; the executor keeps what they were to do."""
         self._closed = False
         # As many lanes as permits, and one thread for each permit's row that was under way and wants one.
         self._threads = ThreadPoolExecutor(2 * CEILING, thread_name_prefix=f"rows-{age[1]}")
@@ -57,15 +64,22 @@ class PromptPool:
     def fit(self) -> None:
         """Have as many lanes as the worker has permits; lanes that a lowered limit leaves over just wait.
 
-        Nothing once it is closed: whoever resizes all shares may meet one that is just ending.
+        Nothing once it is closed: whoever resizes all shares may meet one that is just ending. Raises RuntimeError when
+        no thread can be started.
         """
         with self._lock:
             if self._closed:
                 return
-            wanted = min(self._permits.limit, CEILING) - self._lanes
-            self._lanes += max(0, wanted)
-            for _ in range(wanted):
-                self._threads.submit(self._lane)
+            for _ in range(self._owed):
+                self._threads.submit(_nothing)
+                self._owed -= 1
+            while self._lanes < min(self._permits.limit, CEILING):
+                self._lanes += 1
+                try:
+                    self._threads.submit(self._lane)
+                except RuntimeError:
+                    self._owed += 1
+                    raise
 
     def close(self) -> None:
         """Send the lanes home, each after the row it has in flight."""
@@ -107,9 +121,12 @@ class PromptPool:
         elif rest is not None or not self._runner.start(following, self._ended):
             try:
                 self._threads.submit(self._go_on, following, rest)
-            except RuntimeError:
+            except RuntimeError as error:
                 if not self._closed:  # no thread can be started now; the row stands in line for the next one that can
-                    log.exception("lane.no_thread")
+                    log.warning("lane.no_thread", why=str(error))
+                    with self._lock:
+                        self._owed += 1
+                    self._on_no_thread(error)
                     return
                 self._rows.done(following)  # nobody wants the row any more
                 self._permits.release()
@@ -127,3 +144,7 @@ class PromptPool:
     def _look_whether_starved(self) -> None:
         if not len(self._rows):
             self._on_starved()
+
+
+def _nothing() -> None:
+    """Have a thread started: it does what waits for one."""

@@ -17,6 +17,7 @@ from app.worker.clock import Clock
 from app.worker.fetching import fetch, fetcher
 from app.worker.places import Place
 from app.worker.runtimes import RuntimeGone, Runtimes
+from app.worker.setting_up import CannotStartError
 from executors.base import PullFailed
 from executors.cancellation import CancelToken, RowCancelled
 
@@ -26,11 +27,20 @@ log = structlog.get_logger("gpuyard.worker")
 
 
 class PullEnd(NamedTuple):
-    """What came of a pull. Neither there nor gone: it failed, for `reason`."""
+    """What came of a pull. Neither there nor gone: it failed, for `reason`. `too_large`: for this machine."""
 
     there: bool
     runtime_gone: bool = False
     reason: str = ""
+    too_large: bool = False
+
+
+class TooLargeError(PullFailed):
+    """The model has no room on this machine."""
+
+
+Lacking = Callable[[str | None, int, int], str | None]
+"""Says why a model does not fit the machine of a runtime: its URL, the model's bytes, and those that are to come."""
 
 
 Then = Callable[[PullEnd], None]
@@ -52,12 +62,19 @@ class Puller:
     """Thread-safe. `report` is told of each pull's begin, progress and end; `on_change` when pulling begins or ends."""
 
     def __init__(
-        self, runtimes: Runtimes, clock: Clock, *, report: Callable[[Pull], None], on_change: Callable[[], None]
+        self,
+        runtimes: Runtimes,
+        clock: Clock,
+        *,
+        report: Callable[[Pull], None],
+        on_change: Callable[[], None],
+        lacking: Lacking = lambda _url, _size, _missing: None,
     ) -> None:
         self._runtimes = runtimes
         self._clock = clock
         self._report = report
         self._on_change = on_change
+        self._lacking = lacking
         self._lock = threading.Lock()
         self._numbers = 0
         self._queues: dict[Place, deque[_Fetch]] = {}
@@ -72,7 +89,7 @@ class Puller:
     def need(self, model: str, endpoint: str, who: Hashable, then: Then) -> bool:
         """Have `model` fetched and call `then` once, from another thread, unless `who` is forgotten before.
 
-        False, and `then` is never called: some runtime has it, or none here fetches models.
+        False, and `then` is never called: some runtime has it, or none here fetches models. Raises CannotStartError.
         """
         place = fetcher(self._runtimes, model, endpoint)
         if place is None:
@@ -83,7 +100,7 @@ class Puller:
             until, reason = self._failed.get((place, model), (0.0, ""))
             if self._clock() < until:
                 end = PullEnd(there=False, reason=reason)
-                threading.Thread(target=then, args=(end,), name="gpuyard-pull-failed", daemon=True).start()
+                _start(threading.Thread(target=then, args=(end,), name="gpuyard-pull-failed", daemon=True))
                 return True
             self._fetch(place, model, endpoint).waiting[who] = then
         return True
@@ -116,7 +133,11 @@ class Puller:
             queue.append(made)
         else:
             self._queues[place] = deque([made])
-            threading.Thread(target=self._run, args=(place,), name="gpuyard-pull", daemon=True).start()
+            try:
+                _start(threading.Thread(target=self._run, args=(place,), name="gpuyard-pull", daemon=True))
+            except CannotStartError:
+                del self._queues[place]
+                raise
         return made
 
     def _remember(self, place: Place, model: str, reason: str) -> None:
@@ -158,7 +179,10 @@ class Puller:
             return PullEnd(there=True)
 
         def progress(completed: int, total: int) -> None:
+            is_larger = total > one.total
             one.completed, one.total = max(one.completed, completed), max(one.total, total)
+            if is_larger and (why := self._lacking(one.place.executor.url, one.total, one.total - one.completed)):
+                raise TooLargeError(f"it does not fit this worker: {why}")
             self._say(one, PullStatus.PULLING)
 
         log.info("model.pulling", model=one.model, runtime=one.place.executor.name)
@@ -170,7 +194,9 @@ class Puller:
         except RuntimeGone as error:
             end, status = PullEnd(there=False, runtime_gone=True, reason=str(error)), PullStatus.FAILED
         except PullFailed as error:
-            end, status = PullEnd(there=False, reason=str(error) or "it does not say why"), PullStatus.FAILED
+            is_too_large = isinstance(error, TooLargeError)
+            end = PullEnd(there=False, reason=str(error) or "it does not say why", too_large=is_too_large)
+            status = PullStatus.FAILED
         except Exception as error:  # a third party's executor
             log.exception("model.pull_broke", model=one.model)
             end, status = PullEnd(there=False, reason=f"{type(error).__name__}: {error}"), PullStatus.FAILED
@@ -192,3 +218,10 @@ class Puller:
                 error=error,
             )
         )
+
+
+def _start(thread: threading.Thread) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise CannotStartError(str(error)) from error

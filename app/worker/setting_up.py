@@ -3,6 +3,7 @@
 At its start a worker waits for a state directory that can be written and for a runtime that has answered: a local
 model that is being loaded, an engine that is still starting. What happens to either later is no set-up: the worker
 stays `ready`, with its door closed. Whoever sets it up while it runs adds a need of its own: `setup` again till then.
+A worker that cannot start what it claimed is one of these: it claims nothing until it can start threads again.
 """
 
 import threading
@@ -10,10 +11,14 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from app.worker.backoff import Backoff
+from app.worker.clock import Clock
 from app.worker.loop import Loop
 
 LOOK_SECONDS = 1.0
 DONE_SECONDS = 3600.0
+TRIED_THREADS = 8
+"""A share needs more; these show that the limit was raised, and not only that one thread has ended."""
 Need = Callable[[], str | None]
 """Says what is lacking still, or None. It is asked often, and must not wait."""
 log = structlog.get_logger("gpuyard.worker")
@@ -53,7 +58,76 @@ class SettingUp(Loop):
             if is_ready is not before:
                 self._on_change(is_ready)
 
+    @property
+    def lacking(self) -> str:
+        """What the worker waits for; empty when it is ready."""
+        return self._said
+
     def turn(self) -> float:
         """Look again."""
         self.look()
         return DONE_SECONDS if self._is_ready else LOOK_SECONDS
+
+
+class CannotStartError(Exception):
+    """No thread can be started for what was claimed: a limit of the host (`pids.max`, `ulimit`) or its memory."""
+
+
+class ThreadStarts:
+    """Counts claims that could not be started. `lacking` is a need: None again once threads can be started.
+
+    The waits between two tries grow until a claim was started.
+    """
+
+    def __init__(self, waits: Backoff, clock: Clock, *, need: Callable[[Need], None]) -> None:
+        self._waits = waits
+        self._clock = clock
+        self._need = need
+        self._lock = threading.Lock()
+        self._error = ""
+        self._try_at = 0.0
+
+    def failed(self, error: BaseException) -> None:
+        """Claim nothing until the wait is over and threads can be started."""
+        with self._lock:
+            if self._error:
+                return
+            self._error = (
+                f"it cannot start threads ({error or type(error).__name__}): raise its limits "
+                "(pids.max, TasksMax, ulimit -u, ulimit -v) or free memory"
+            )
+            self._try_at = self._clock() + self._waits.failed()
+        self._need(self.lacking)
+
+    def worked(self) -> None:
+        """A claim was started."""
+        with self._lock:
+            self._waits.reset()
+
+    def lacking(self) -> str | None:
+        """Say why nothing can be started. Tries again when it is time for that."""
+        with self._lock:
+            if self._clock() >= self._try_at:
+                if _can_start_threads():
+                    self._error = ""
+                    return None
+                self._try_at = self._clock() + self._waits.failed()
+            return self._error
+
+
+def _can_start_threads() -> bool:
+    """Start several at a time, and end them."""
+    over = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(TRIED_THREADS):
+            thread = threading.Thread(target=over.wait, name="gpuyard-try", daemon=True)
+            thread.start()
+            started.append(thread)
+    except (RuntimeError, MemoryError):
+        return False
+    finally:
+        over.set()
+        for thread in started:
+            thread.join()
+    return True

@@ -16,12 +16,14 @@ from executors.cancellation import CancelToken
 
 
 class Finished(NamedTuple):
-    """A row with its stored line (`app.schemas.handins`)."""
+    """A row with its stored line (`app.schemas.handins`), and in what its answer is not what the row asked for."""
 
     row: int
     line: bytes
     completed: bool
     usage: Usage
+    off_format: bool = False
+    other_model: bool = False
 
 
 class Fate(StrEnum):

@@ -26,6 +26,7 @@ from app.worker.rate import RateMeter
 from app.worker.row_by_row import RowByRow
 from app.worker.row_queue import RowQueue
 from app.worker.row_starts import RowStarts
+from app.worker.setting_up import CannotStartError
 from app.worker.settler import Settler
 from app.worker.shard import Shard
 from app.worker.units import Unit
@@ -61,14 +62,16 @@ class Share:
         self._settler = Settler(kit, batch.id, self._backlog, self._rate, self._canary)
         self._claims_on = True
         self._lock = threading.Lock()
-        self._pool = PromptPool(age, kit.permits, self._rows, self._lane, kit.starved)
+        self._pool = PromptPool(age, kit.permits, self._rows, self._lane, kit.starved, kit.starts.failed)
 
     def run(self, claimed: Claimed) -> None:
-        """Work until the batch has nothing more for this worker, or the worker nothing more for it."""
+        """Work until the batch has nothing more for this worker, or the worker nothing more for it.
+
+        Raises CannotStartError when no threads can be started; then nothing of `claimed` was taken in.
+        """
         structlog.contextvars.bind_contextvars(batch_id=self.batch.id)
-        self._settler.start()
-        self._pool.fit()
         try:
+            self._start()
             self._take(claimed)
             self._claim_on()
             with self._lock:
@@ -86,8 +89,11 @@ class Share:
     # --- what others ask of it, from any thread
 
     def fit(self) -> None:
-        """The worker's permits changed."""
-        self._pool.fit()
+        """The worker's permits changed, or threads can be started again."""
+        try:
+            self._pool.fit()
+        except RuntimeError as error:
+            self._kit.starts.failed(error)
 
     def join(self, claimed: Claimed) -> bool:
         """Take further shards of the batch in, from another thread. False: it claims no more, another share must."""
@@ -147,6 +153,14 @@ class Share:
 
     # --- the conductor
 
+    def _start(self) -> None:
+        try:
+            self._settler.start()
+            self._pool.fit()
+        except (RuntimeError, MemoryError) as error:
+            raise CannotStartError(str(error) or type(error).__name__) from error
+        self._kit.starts.worked()
+
     def _take(self, claimed: Claimed) -> None:
         with self._lock:
             shards = self._added(claimed)
@@ -180,6 +194,11 @@ class Share:
                 self._fill(shard, content)
 
     def _not_loaded(self, shards: list[Shard], error: Exception) -> None:
+        if isinstance(error, CannotStartError):
+            self._kit.starts.failed(error)
+            for shard in shards:
+                shard.stop(f"it could not be started: {error}"[:200])
+            return
         log.error("shard.not_loaded", leases=[shard.lease_id for shard in shards], exc_info=error)
         for shard in shards:
             shard.fail(RowErrorCode.INTERNAL_ERROR, f"{type(error).__name__}: {error}")

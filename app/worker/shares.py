@@ -6,11 +6,14 @@ from collections.abc import Callable
 import structlog
 
 from app.client.errors import Dismissed, Refused, TryLater
+from app.schemas.claims import ReleaseRequest
 from app.worker.claims import Claimed, claim
 from app.worker.clock import Clock
 from app.worker.gate import Gate, Permit
 from app.worker.held import HeldLeases
 from app.worker.kit import Kit
+from app.worker.outbox import TRY_SECONDS
+from app.worker.setting_up import CannotStartError
 from app.worker.share import Share
 
 log = structlog.get_logger("gpuyard.worker")
@@ -46,6 +49,9 @@ class Shares:
         except Dismissed as error:
             self._kit.on_dismissed(error)
             return
+        except CannotStartError as error:
+            self._kit.starts.failed(error)
+            return
         finally:
             permit.close()
         if ran:
@@ -58,7 +64,10 @@ class Shares:
         if not self._gate.has_room:
             self._missed = True
         elif self._kit.may_take:
-            threading.Thread(target=self.run, name="gpuyard-share", daemon=True).start()
+            try:
+                threading.Thread(target=self.run, name="gpuyard-share", daemon=True).start()
+            except RuntimeError as error:
+                self._kit.starts.failed(error)
 
     @property
     def held(self) -> HeldLeases:
@@ -95,6 +104,16 @@ class Shares:
             if not self._gate.is_open:  # a drain began while the claim was out
                 share.wind_down("the worker drains")
             share.run(claimed)
+        except CannotStartError as error:
+            # By this thread, for there is no other. What this call does not reach is released as a ghost.
+            leases = [grant.lease_id for grant in claimed.grants]
+            log.error("share.cannot_start", batch_id=claimed.batch.id, leases=leases, why=str(error))  # noqa: TRY400
+            reason = f"it could not be started: {error}"[:200]
+            self._kit.plane.release(
+                ReleaseRequest(worker_id=self._kit.worker_id, leases=leases, reason=reason, unstarted=True),
+                deadline_seconds=TRY_SECONDS,
+            )
+            raise
         finally:
             with self._lock:
                 self._shares.remove(share)

@@ -13,6 +13,8 @@ from app.schemas.segments import End, HandInHeader, Part
 from app.schemas.wire import UsageCounts
 from app.worker.handin import HandIn, written
 
+_UNCOUNTED = {"usage": UsageCounts(), "off_format": 0, "other_model": 0}
+
 
 class _Piece(NamedTuple):
     parts: Sequence[Part]
@@ -35,7 +37,7 @@ def without_answer(sent: HandIn, why: str) -> HandIn | None:
     row = int(number)
     error = output_line(header.batch_id, row, json.loads(line)["custom_id"], reply)
     lines = [write_line(row, reply, error)]
-    failed = _part_of(part, lines).model_copy(update={"usage": UsageCounts()})
+    failed = _part_of(part, lines).model_copy(update=_UNCOUNTED)
     return replace(written(header.model_copy(update={"parts": [failed]}), lines), line_bytes=0)
 
 
@@ -64,13 +66,13 @@ def cut_up(refused: HandIn, next_seq: Callable[[int], int]) -> list[HandIn]:
 
 
 def _halves(whole: _Piece, next_seq: Callable[[int], int]) -> list[_Piece]:
-    """The end goes with the second half, and the tokens of all rows with the first: they are only summed up."""
+    """The end goes with the second half, and what is only summed up, such as tokens, with the first."""
     middle = len(whole.lines) // 2
     if not middle:
         return []
     (part,) = whole.parts
     first, second = whole.lines[:middle], whole.lines[middle:]
-    another = part.model_copy(update={"seq": next_seq(part.lease_id), "usage": UsageCounts()})
+    another = part.model_copy(update={"seq": next_seq(part.lease_id)} | _UNCOUNTED)
     return [_Piece([_part_of(part, first)], [], first), _Piece([_part_of(another, second)], whole.ends, second)]
 
 

@@ -13,7 +13,7 @@ FACTS_SECONDS = 30.0
 
 
 class Words:
-    """Thread-safe as far as each of its two callers is one thread. `phase` and `activity` are asked each time."""
+    """Thread-safe as far as each of its two callers is one thread. All three functions are asked each time."""
 
     def __init__(
         self,
@@ -24,6 +24,7 @@ class Words:
         *,
         phase: Callable[[], Phase],
         activity: Callable[[], Activity],
+        lacking: Callable[[], str] = str,
     ) -> None:
         self._own = own
         self._worker_id = worker_id
@@ -31,6 +32,7 @@ class Words:
         self._clock = clock
         self._phase = phase
         self._activity = activity
+        self._lacking = lacking
         self._facts_at = float("-inf")
         self._changes = self._sent = self._told = 0
         self._looked = 0
@@ -62,9 +64,10 @@ class Words:
         )
 
     def _sample(self) -> HostSample | None:
-        """The host as it was seen last, and whether its disk takes what is finished."""
-        error, latest = self._own.spool.error, self._own.sampler.latest
-        return latest if error is None else (latest or HostSample()).model_copy(update={"spool_error": error})
+        """The host as it was seen last, whether its disk takes what is finished, and what set-up waits for."""
+        found = {"spool_error": self._own.spool.error, "not_ready": self._lacking()[:500] or None}
+        latest, own = self._own.sampler.latest, {name: text for name, text in found.items() if text is not None}
+        return (latest or HostSample()).model_copy(update=own) if own else latest
 
     def facts_changed(self) -> None:
         """Have the next heartbeat say what the runtimes serve."""

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,38 @@ def test_beat_that_is_told_to_end_in_the_middle_of_a_send_ends(celery_broker_clu
     finally:
         before_task_publish.disconnect(is_told)
         service.stop()
+
+
+def test_a_clock_that_is_set_back_or_forward_changes_no_tick(
+    celery_broker_cluster: CeleryBrokerCluster, redis: Redis, until: Callable[..., None]
+) -> None:
+    class Wall(Celery):
+        """An app whose machine's clock is set in mid-run."""
+
+        ahead = timedelta()
+
+        def now(self) -> datetime:
+            return super().now() + self.ahead
+
+    there = Wall("there", broker=celery_broker_cluster[0].config()["url"], set_as_current=False)
+    there.conf.beat_schedule = schedule(sweep_seconds=0.2, retention_sweep_seconds=600)
+    service = Service(there, max_interval=0.05, scheduler_cls=TerseScheduler, remote_control=False)
+    running = threading.Thread(target=service.start, daemon=True)
+    try:
+        running.start()
+        for ahead in (timedelta(), timedelta(hours=-1), timedelta(days=1)):
+            there.ahead = ahead
+            redis.delete("control")
+            until(lambda: redis.llen("control") >= 3 * (len(SWEEPS) - 1))
+        sent = {
+            json.loads(base64.b64decode(json.loads(message)["body"]))[0][0]
+            for message in redis.lrange("control", 0, -1)
+        }
+        assert sent == set(SWEEPS) - {"retention"}, "a clock that is set forward makes nothing due"
+    finally:
+        service.stop()
+        running.join(10)
+        there.close()
 
 
 def test_a_broker_that_is_away_is_one_line_a_minute(

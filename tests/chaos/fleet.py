@@ -30,6 +30,7 @@ class Machine:
     starts: int = 1
     is_frozen: bool = False
     is_leaving: bool = False
+    gateway: str = ""
     pids: list[int] = field(default_factory=list)
     exits: list[int] = field(default_factory=list)
     _seen: Counter[str] = field(default_factory=Counter)
@@ -43,6 +44,11 @@ class Machine:
         """It runs, and has said hello since it was started."""
         runs = self.process.alive and not self.is_frozen and not self.is_leaving
         return runs and self.process.log.read_text(errors="replace").count("worker.ready") >= self.starts
+
+    def stand_before(self, gateway: str) -> None:
+        """Have a gateway before the engine that does this; none with an empty text."""
+        self.gateway = gateway
+        self.engine.post("/gateway", gateway)
 
     def asked_since_the_last_time(self) -> set[int]:
         """The rows of the whole batch that its engine was asked for since this was called last."""

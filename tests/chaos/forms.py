@@ -24,6 +24,13 @@ class Kind(StrEnum):
     TRUNCATE = "cut in half"
     SWAP = "swapped with another one"
     DELETE = "deleted"
+    GONE_530 = "a gateway answers 530"
+    LATE_408 = "a gateway answers 408"
+    BARRED_403 = "a gateway answers 403"
+    MOVED_302 = "a gateway redirects to its login"
+    PAGE_200 = "a gateway answers with a page"
+    EMPTY_200 = "a gateway answers with no choices"
+    COMPRESSED = "a gateway compresses answers"
 
 
 OF_WORKERS = frozenset({Kind.RESTART, Kind.DEATH, Kind.FREEZE, Kind.DRAIN})
@@ -31,6 +38,17 @@ LOSSES = frozenset({Kind.RESTART, Kind.DEATH, Kind.FREEZE})
 """After these a worker's rows that were not handed in run again."""
 SILENT = frozenset({Kind.DEATH, Kind.FREEZE})
 """These are noticed by their silence only."""
+_PAGE = "raw=<html>down for a moment</html>;type=text/html"
+GATEWAYS: Mapping[Kind, str] = {
+    Kind.GONE_530: f"status=530;{_PAGE}",
+    Kind.LATE_408: f"status=408;{_PAGE}",
+    Kind.BARRED_403: f"status=403;{_PAGE}",
+    Kind.MOVED_302: "status=302;header=Location: /login;raw= ",
+    Kind.PAGE_200: _PAGE,
+    Kind.EMPTY_200: 'raw={"choices":[]}',
+    Kind.COMPRESSED: "gzip=1",
+}
+"""What stands before an engine, and what it is told to do (tests/fakes/runtime_server.py)."""
 OF_CONTENTS = (Kind.FLIP, Kind.TRUNCATE, Kind.SWAP, Kind.DELETE)
 CONTENT = ("segment", "input", "upload", "result")
 """What damage meets: a hand-in, an input while its rows run, one before it is validated, an output file."""
@@ -98,6 +116,7 @@ FULL = Form(
         ("control", Kind.TERM): 1,
         ("control", Kind.KILL): 1,
         ("beat", Kind.KILL): 1,
+        **{("gateway", kind): 1 for kind in GATEWAYS},
         **{(content, kind): 1 for content in CONTENT for kind in OF_CONTENTS},
     },
     side_rows=320,
@@ -129,6 +148,8 @@ QUICK = Form(
         ("api", Kind.TERM): 1,
         ("api", Kind.KILL): 1,
         ("control", Kind.KILL): 1,
+        ("gateway", Kind.GONE_530): 1,
+        ("gateway", Kind.COMPRESSED): 1,
         ("segment", Kind.FLIP): 1,
         ("input", Kind.SWAP): 1,
         ("upload", Kind.FLIP): 1,

@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from tests.chaos.books import Books, Standing
 from tests.chaos.damage import Damage
 from tests.chaos.fleet import Fleet
-from tests.chaos.forms import LOSSES, OF_CONTENTS, OF_WORKERS, Form, Kind
+from tests.chaos.forms import GATEWAYS, LOSSES, OF_CONTENTS, OF_WORKERS, Form, Kind
 from tests.chaos.resources import Resources
 from tests.chaos.schedule import Fault
 from tests.e2e.yard import Yard
@@ -121,6 +121,8 @@ class Chaos:
             self.run.happened.append(met)
             if fault.kind in OF_CONTENTS:
                 self._settle(met, self._damage.begin(fault, batch_id))
+            elif fault.kind in GATEWAYS:
+                self._to_gateway(met)
             else:
                 (self._to_worker if fault.kind in OF_WORKERS else self._to_part)(met)
             if fault.kind in LOSSES:
@@ -131,6 +133,8 @@ class Chaos:
         """Say who is to be met: the one that was drawn, or the next one that works."""
         if fault.kind in OF_CONTENTS:
             return fault.target
+        if fault.kind in GATEWAYS:
+            return None if self._fleet.machines[fault.target].gateway else fault.target
         if fault.kind not in OF_WORKERS:
             running = self._yard.ready["pids"].get(fault.target) is not None
             busy = any(met.target == fault.target for met, _ in self._unsettled)
@@ -153,6 +157,11 @@ class Chaos:
         else:
             fleet.kill(name)
             self._in(pause, lambda: self._over(met, lambda: fleet.again(name)))
+
+    def _to_gateway(self, met: Happened) -> None:
+        machine = self._fleet.machines[met.target]
+        machine.stand_before(GATEWAYS[met.fault.kind])
+        self._in(met.fault.pause_seconds, lambda: self._over(met, lambda: machine.stand_before("")))
 
     def _to_part(self, met: Happened) -> None:
         part, kind = met.target, met.fault.kind

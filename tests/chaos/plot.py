@@ -21,6 +21,13 @@ SHORT = {
     Kind.TRUNCATE: "cut",
     Kind.SWAP: "swapped",
     Kind.DELETE: "deleted",
+    Kind.GONE_530: "530",
+    Kind.LATE_408: "408",
+    Kind.BARRED_403: "403",
+    Kind.MOVED_302: "302",
+    Kind.PAGE_200: "a page",
+    Kind.EMPTY_200: "no choices",
+    Kind.COMPRESSED: "compressed",
 }
 WORKER, PART, CONTENT = "#c0392b", "#d68910", "#8e44ad"
 

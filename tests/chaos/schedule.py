@@ -7,7 +7,7 @@ machine, and none comes after the end. What the processes are at in that instant
 import random
 from dataclasses import dataclass
 
-from tests.chaos.forms import WORKERS, Form, Kind
+from tests.chaos.forms import GATEWAYS, WORKERS, Form, Kind
 
 FIRST, LAST = 0.04, 0.9
 """Shares of the rows between which faults fall."""
@@ -15,7 +15,10 @@ FIRST, LAST = 0.04, 0.9
 
 @dataclass(frozen=True)
 class Fault:
-    """`target`: a worker's name, a part of `gpuyard up` or a content; `pause_seconds` is how long it stays as it is."""
+    """`target`: a worker's name (for a gateway, that of its engine's), a part of `gpuyard up`, or a content.
+
+    `pause_seconds` is how long it stays as it is.
+    """
 
     at_rows: int
     kind: Kind
@@ -45,7 +48,8 @@ def schedule(form: Form, seed: int) -> list[Fault]:
     for (part, kind), count in form.part_faults.items():
         for _ in range(count):
             moment = chance.uniform(FIRST, LAST)
-            faults.append(Fault(int(moment * form.rows), kind, part, _pause(form, kind, chance)))
+            target = chance.choice(WORKERS) if kind in GATEWAYS else part
+            faults.append(Fault(int(moment * form.rows), kind, target, _pause(form, kind, chance)))
     return sorted(faults, key=lambda fault: fault.at_rows)
 
 
@@ -54,4 +58,6 @@ def _pause(form: Form, kind: Kind, chance: random.Random) -> float:
         return form.away_seconds
     if kind is Kind.PAUSE:
         return round(chance.uniform(4, 10), 1)
+    if kind in GATEWAYS:
+        return round(chance.uniform(1, 3), 1)
     return round(chance.uniform(0, 1.5), 1) if kind in {Kind.RESTART, Kind.DRAIN} else 0.0

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import httpx
 import pytest
+from redis import Redis
 
 from app.blobs.local import LocalBlobs
 from app.cli import machine_checks, server_checks
 from app.cli.connection import Address
 from app.cli.findings import Finding
 from app.db.store import Store
+from app.local.broker import local_broker
 from app.services import files
 from tests.commands import Commands
 from tests.damaged import WAYS, damage
 from tests.fakes.public_api import FakePublicApi, Says, batch
 from tests.fakes.runtime_process import RuntimeProcess, runtime_server
 from tests.installation import Installation
+from tests.process_nodes import BrokerContainer
 from tests.yards import USER, input_file, new_yard
 
 __all__ = ["runtime_server"]
@@ -268,6 +271,33 @@ def test_a_broker_that_does_not_answer_is_red_and_its_password_is_not_shown(monk
 
     assert found.level == "red"
     assert "secret" not in found.text
+
+
+def test_a_broker_that_answers_and_takes_no_messages_is_red_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broker = BrokerContainer(local_broker(tmp_path / "data"))
+    broker.start()
+    monkeypatch.setenv("GPUYARD_BROKER_URL", broker.celeryconfig["url"])
+    try:
+        with Redis(unix_socket_path=broker.celeryconfig["url"].removeprefix("redis+socket://")) as redis:
+            assert machine_checks.check_broker().level == "warn", "no control worker is there"
+            redis.config_set("maxmemory", 1)
+            found = machine_checks.check_broker()
+            assert found.level == "red"
+            assert found.text.endswith("answers and takes no messages: its memory is full")
+            assert "raise its maxmemory" in found.do
+            redis.config_set("maxmemory", 0)
+            assert machine_checks.check_broker().level == "warn"
+    finally:
+        broker.teardown()
+
+
+def test_what_the_server_says_of_its_broker_is_red_with_what_to_do(api: FakePublicApi) -> None:
+    full = {"broker": "the API's broker takes no messages, for its memory is full; raise its maxmemory: batches go on"}
+    found = asked(api, readyz=Says(READY | {"degraded": full}))["broker"]
+    assert (found.level, found.do) == ("red", "raise its maxmemory")
+    assert found.text == "the API's broker takes no messages, for its memory is full: batches go on"
 
 
 def test_all_contents_are_read_and_each_that_is_not_what_was_written_is_red(tmp_path: Path) -> None:

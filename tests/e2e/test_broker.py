@@ -67,21 +67,28 @@ def test_a_broker_that_is_killed_and_starts_again(yard: Yard) -> None:
     assert all(worker.alive for worker in yard.workers.values())
 
 
-def test_a_broker_that_takes_no_writes_ends_no_worker(yard: Yard) -> None:
+@pytest.mark.parametrize(
+    ("setting", "bad", "good"), [("min-replicas-to-write", 1, 0), ("maxmemory", 1, "64mb")], ids=["replicas", "memory"]
+)
+def test_a_broker_that_takes_no_writes_is_named_and_ends_no_worker(
+    yard: Yard, setting: str, bad: int, good: str | int
+) -> None:
     batch = run_through(yard, "full")
-    yard.redis.config_set("min-replicas-to-write", 1)
+    yard.redis.config_set(setting, bad)
     try:
+        until(lambda: "broker" in yard.http.get("/readyz").json()["degraded"], "the API says so")
         during = yard.submit(marked("during", 20))
         batch.ended()
         during.ended()
         assert_each_row_once(during, "during", 20)
     finally:
-        yard.redis.config_set("min-replicas-to-write", 0)
+        yard.redis.config_set(setting, good)
     assert_each_row_once(batch, "full", ROWS)
     assert all(worker.alive for worker in yard.workers.values())
     after = yard.submit(marked("writes", 20))
     after.ended()
     assert_each_row_once(after, "writes", 20)
+    until(lambda: yard.http.get("/readyz").json()["degraded"] == {}, "the API says that it is over")
 
 
 @pytest.mark.long

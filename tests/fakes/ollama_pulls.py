@@ -9,6 +9,7 @@
 | `stalls` | the first try falls silent |
 | `repeats` | the first try says the same line for ever |
 | `refused` | 400 before the first line |
+| `huge`, `large` | its first layer, which is the model itself, has a petabyte, or 64 MB; nothing of it ever comes |
 | `absent` | an error line after the manifest was asked for |
 """
 
@@ -18,6 +19,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 LAYERS = {"sha256:" + "a" * 64: 1000, "sha256:" + "b" * 64: 200}
+ENDLESS = {"huge": 10**15, "large": 64 * 10**6}
 BROKEN = {"error": "max retries exceeded: unexpected EOF"}
 Line = dict[str, Any]
 
@@ -36,8 +38,14 @@ class Pulls:
         """Give the lines of one try."""
         name = model.partition(":")[0]
         self.tries[name] += 1
-        number = self.tries[name]
         yield {"status": "pulling manifest"}
+        while name in ENDLESS:
+            yield layer("sha256:" + "c" * 64, ENDLESS[name], 0)
+            await asyncio.sleep(0.02)
+        async for line in self._of_layers(name, self.tries[name]):
+            yield line
+
+    async def _of_layers(self, name: str, number: int) -> AsyncIterator[Line]:
         if name == "absent":
             yield {"error": "pull model manifest: file does not exist"}
             return

@@ -38,8 +38,9 @@ class RuntimeProcess:
     def reset(self) -> None:
         self.post("/reset")
 
-    def post(self, path: str) -> None:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=10, data=b"") as answer:  # noqa: S310 - our own URL
+    def post(self, path: str, content: str = "") -> None:
+        data = content.encode()
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10, data=data) as answer:  # noqa: S310 - our own URL
             answer.read()
 
     def wait_for(self, condition: Callable[[dict[str, Any]], bool], *, seconds: float = 10) -> dict[str, Any]:

@@ -54,11 +54,14 @@ class Orders:
         if b'"user"' not in body and not otherwise:
             return cls()
         try:
-            text = json.loads(body).get("user", otherwise)
+            return cls.read(str(json.loads(body).get("user", otherwise)))
         except (ValueError, AttributeError):
             return cls()
+
+    @classmethod
+    def read(cls, text: str) -> "Orders":
         orders = cls()
-        for part in str(text).split(";"):
+        for part in text.split(";"):
             key, equals, value = part.partition("=")
             if equals and hasattr(orders, key):
                 kind = type(getattr(cls, key)) if getattr(cls, key) is not None else float
@@ -94,6 +97,8 @@ class Server:
         self.models: list[str] = options.models.split(",")
         self.slots = asyncio.Semaphore(options.slots)
         self.stats = Stats()
+        self.gateway = ""
+        """Orders for what stands before the engine: it answers by itself, or passes rows on and compresses answers."""
 
     async def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> "Answer":
         self.stats.asked[path] += 1
@@ -101,7 +106,13 @@ class Server:
         if key and path.startswith("/v1/") and headers.get("authorization") != f"Bearer {key}":
             return Answer.of({"error": "Unauthorized"}, status=401)
         if path in GENERATE and method == "POST":
+            orders = Orders.read(self.gateway)
+            if orders.status != 200 or orders.raw:
+                return Answer(orders.status, b"").obey(orders)
             return await self.row(path, headers, body)
+        if path == "/gateway":
+            self.gateway = body.decode()
+            return Answer.of({})
         if path == "/stats":
             return Answer.of(self.stats.public())
         if path == "/marks":
@@ -153,7 +164,7 @@ class Server:
         mark = found.group().decode() if found else ""
         if mark:
             stats.marks[mark] += 1
-        orders = Orders.of(body, options.orders)
+        orders = Orders.of(body, self.gateway or options.orders)
         stats.headers, stats.body = headers, body.decode("utf-8", "replace")[:2000]
         stats.body_sha256 = hashlib.sha256(body).hexdigest()
         if options.max_queued is not None and stats.in_flight >= options.slots + options.max_queued:

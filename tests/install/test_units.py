@@ -15,6 +15,8 @@ from app.worker.watchdog import EXIT_SECONDS
 from config.settings import WorkerSettings
 from tests.units import UNITS, Unit
 
+SINCE_254 = ("RestartSteps", "RestartMaxDelaySec")
+"""Older versions of systemd say that they ignore these."""
 PARTS = ("api", "beat", "control", "worker")
 
 
@@ -80,4 +82,9 @@ def test_systemd_finds_nothing_to_say_about_them(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    said = [line for line in done.stderr.splitlines() if not any(f"'{key}'" in line for key in SINCE_254)]
+    assert (done.returncode, done.stdout, said) == (0, "", [])
+
+
+def test_a_part_that_ends_at_each_start_is_started_ever_more_seldom(unit: Unit) -> None:
+    assert {key: unit.value(key) for key in SINCE_254} == {"RestartSteps": "6", "RestartMaxDelaySec": "60"}

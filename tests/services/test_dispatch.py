@@ -4,6 +4,8 @@ import base64
 import gc
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +17,12 @@ from sqlmodel import select
 
 from app.db.tables import Batch, Job, Pool, Worker
 from app.local.broker import local_broker
+from app.services import dispatch, readiness
 from app.services.context import Yard
 from app.services.dispatch import Ringer, publisher
 from tests.databases import ON_POSTGRES_LATER
-from tests.process_nodes import BrokerContainer
+from tests.process_nodes import BrokerContainer, WorkerContainer
+from tests.small_disk import small_disk
 from tests.yards import Machine, cancel, created, machine, validated
 
 # kombu drops the connections to a broker that died, and leaves it to the collector to close their sockets.
@@ -33,6 +37,11 @@ def broker(tmp_path: Path) -> Iterator[BrokerContainer]:
     container.start()
     yield container
     container.teardown()
+
+
+@pytest.fixture
+def often_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "PING_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -196,3 +205,79 @@ def test_a_bell_that_cannot_be_rung_stops_no_other(ringing: Yard, broker: Broker
     ringing.bells.batch("bad", quiet_seconds=0)
     ringing.bells.batch(batch_id, quiet_seconds=0)
     wait_for(lambda: len(messages(broker, "gpu")) > before)
+
+
+def troubles(yard: Yard) -> str | None:
+    found = readiness.look(yard, for_anybody=True)
+    assert found.ready, "calls are answered all the same"
+    return found.degraded.get("broker")
+
+
+def assert_messages_come(yard: Yard, broker: BrokerContainer, batch_id: str) -> None:
+    wait_for(lambda: troubles(yard) is None)
+    yard.bells.batch(batch_id, quiet_seconds=0)
+    wait_for(lambda: messages(broker, "gpu"))
+
+
+def test_a_broker_whose_memory_is_full_is_named_and_rung_again_when_it_has_room(
+    often_asked: None, ringing: Yard, broker: BrokerContainer
+) -> None:
+    batch_id = validated(ringing, rows=8)
+    assert_messages_come(ringing, broker, batch_id)
+    with client(broker) as redis:
+        assert redis.scard("_kombu.binding.control") == 1, "asking declares what is declared already"
+        redis.config_set("maxmemory", 1)
+        wait_for(lambda: "takes no messages, for its memory is full; raise its maxmemory" in (troubles(ringing) or ""))
+        redis.delete("gpu")
+        redis.config_set("maxmemory", 0)
+    assert_messages_come(ringing, broker, batch_id)
+
+
+def test_a_broker_whose_disk_is_full_is_named_and_rung_again_when_there_is_room(often_asked: None, yard: Yard) -> None:
+    with small_disk(8) as disk:
+        container = BrokerContainer(local_broker(disk.path))
+        container.start()
+        celery = publisher(container.celeryconfig["url"])
+        ringer = Ringer(celery)
+        ringing = ringer.start(yard)
+        try:
+            batch_id = validated(ringing, rows=8)
+            assert_messages_come(ringing, container, batch_id)
+            disk.fill()
+
+            def is_named() -> bool:
+                ringing.bells.batch(batch_id, quiet_seconds=0)  # it learns by a write that its disk is full
+                return "for it cannot write to its disk; make room" in (troubles(ringing) or "")
+
+            wait_for(is_named)
+            disk.make_room()
+            assert_messages_come(ringing, container, batch_id)
+        finally:
+            ringer.close()
+            celery.close()
+            container.teardown()
+
+
+def test_replies_to_an_inspect_that_was_killed_do_not_stay(
+    often_asked: None, ringing: Yard, broker: BrokerContainer, tmp_path: Path
+) -> None:
+    url = broker.celeryconfig["url"]
+    worker = WorkerContainer("one", broker_url=url, folder=tmp_path)
+    worker.start()
+    asks = [sys.executable, "-m", "celery", "-b", url, "inspect", "ping", "--timeout", "60"]
+    try:
+        with client(broker) as redis, redis.pubsub() as heard:
+            heard.psubscribe("*.celery.pidbox")
+            wait_for(lambda: (heard.get_message(timeout=0.1) or {}).get("type") == "psubscribe")
+            worker.kill(signal.SIGSTOP)
+            with subprocess.Popen(asks, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path) as asking:
+                wait_for(lambda: (heard.get_message(timeout=0.1) or {}).get("type") == "pmessage")
+                asking.kill()
+            worker.kill(signal.SIGCONT)
+            wait_for(lambda: redis.keys("*-*.reply.celery.pidbox"))
+            (replies,) = redis.scan_iter("*-*.reply.celery.pidbox")
+            wait_for(lambda: 0 < redis.ttl(replies) <= dispatch.REPLY_SECONDS)
+            left = redis.pttl(replies)
+            wait_for(lambda: redis.pttl(replies) < left - 1000)
+    finally:
+        worker.teardown()

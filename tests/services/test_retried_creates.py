@@ -29,6 +29,7 @@ class Bells:
     """Remembers what was rung."""
 
     heard = True
+    trouble = None
 
     def __init__(self) -> None:
         self.control_rung: list[str] = []

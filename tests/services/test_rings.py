@@ -17,6 +17,7 @@ class Bells:
     rung: list[tuple[str, str, float]] = field(default_factory=list)
     published: list[BatchRing | ControlRing] = field(default_factory=list)
     heard: bool = True
+    trouble: str | None = None
 
     def publish(self, ring: BatchRing | ControlRing) -> None:
         self.published.append(ring)

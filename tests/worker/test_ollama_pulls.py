@@ -1,12 +1,16 @@
 """A worker beside an Ollama that lacks the batch's model, against the real API (and a fake of Ollama's server)."""
 
+import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import psutil
 import pytest
 from openai import OpenAI
 
 from executors.runtimes.ollama import OllamaExecutor
 from executors.settings import ExecutorSettings
+from tests.e2e.yard import until
 from tests.fakes.ollama_process import ollama_server
 from tests.fakes.runtime_process import RuntimeProcess
 from tests.served import Served
@@ -57,3 +61,49 @@ def test_a_model_under_its_other_name_is_no_reason_to_fetch(
     start_worker("gpu-1", executor, pull_models=True)
     assert ended(sdk, served, submit(sdk, served, 4, "other").id).status == "completed"
     assert server.stats()["pulls"] == {}
+
+
+def test_a_model_that_fits_no_disk_is_not_pulled_and_the_reason_has_the_numbers(
+    served: Served, sdk: OpenAI, start_worker: StartWorker, ollama: tuple[OllamaExecutor, RuntimeProcess]
+) -> None:
+    executor, server = ollama
+    start_worker("gpu-1", executor, pull_models=True)
+    batch = ended(sdk, served, submit(sdk, served, 10, "huge").id)
+    errors = [line["error"] for line in content(sdk, batch.error_file_id)]
+    assert [error["code"] for error in errors] == ["model_not_found"] * 10
+    reason = errors[0]["message"]
+    assert re.search(r"1,000,000\.0 GB of it are missing and /\S+ has [\d,.]+ GB free", reason), reason
+    with served.http() as http:
+        (pull,) = http.get("/v1/workers/gpu-1").json()["pulls"]
+    assert (pull["status"], pull["completed"]) == ("failed", 0)
+    assert server.stats()["pulls"]["huge"] == 1
+
+
+@pytest.mark.parametrize(("vram_gb", "fits"), [(0.0, False), (1.0, True)])
+def test_vram_gb_stands_for_the_memory_of_the_gpus(
+    served: Served,
+    sdk: OpenAI,
+    start_worker: StartWorker,
+    ollama: tuple[OllamaExecutor, RuntimeProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    vram_gb: float,
+    fits: bool,
+) -> None:
+    executor, _ = ollama
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(total=32 * 10**6))
+    start_worker("gpu-1", executor, pull_models=True, vram_gb=vram_gb)
+    batch = submit(sdk, served, 4, "large")
+
+    def pull() -> dict[str, Any]:
+        with served.http() as http:
+            found: list[dict[str, Any]] = http.get("/v1/workers/gpu-1").json()["pulls"]
+        return found[0] if found else {}
+
+    if fits:
+        until(lambda: pull().get("total") == 64 * 10**6, "it is pulled")
+        assert pull()["status"] == "pulling"
+        return
+    batch = ended(sdk, served, batch.id)
+    reason = content(sdk, batch.error_file_id)[0]["error"]["message"]
+    assert "it has 0.1 GB, and the worker has 0.0 GB of GPU memory and 0.0 GB of host memory" in reason

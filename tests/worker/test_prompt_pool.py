@@ -17,6 +17,7 @@ from tests.fakes.steered_executor import SteeredExecutor
 from tests.worker.units import runtimes_of, unit
 
 Ended = Callable[[Run, Rest | None], None]
+NoThread = Callable[[BaseException], None]
 
 
 class Beginning:
@@ -74,16 +75,20 @@ def rows(runtimes: Runtimes) -> RowQueue:
     return queue
 
 
-def pool_of(rows: RowQueue, permits: Permits, runner: Beginning | Waiting) -> PromptPool:
-    pool = PromptPool(rows.age, permits, rows, runner)
+def pool_of(
+    rows: RowQueue, permits: Permits, runner: Beginning | Waiting, on_no_thread: NoThread = lambda _error: None
+) -> PromptPool:
+    pool = PromptPool(rows.age, permits, rows, runner, on_no_thread=on_no_thread)
     pool.fit()
     return pool
 
 
-def under_way(rows: RowQueue, permits: Permits) -> tuple[PromptPool, Beginning]:
+def under_way(
+    rows: RowQueue, permits: Permits, on_no_thread: NoThread = lambda _error: None
+) -> tuple[PromptPool, Beginning]:
     """Have a row under way for each permit."""
     runner = Beginning()
-    pool = pool_of(rows, permits, runner)
+    pool = pool_of(rows, permits, runner, on_no_thread)
     until(lambda: len(runner.begun) == permits.limit, "the rows are under way")
     return pool, runner
 
@@ -155,12 +160,15 @@ def test_a_row_that_wants_a_thread_when_the_system_has_none_waits_for_the_next_o
         raise RuntimeError("can't start new thread")
 
     permits = Permits(1)
-    pool, runner = under_way(rows, permits)
+    heard: list[BaseException] = []
+    pool, runner = under_way(rows, permits, heard.append)
     with monkeypatch.context() as exhausted:
         exhausted.setattr(threading.Thread, "start", none_left)
         runner.end(0, lambda: Reply(status=200))
-    assert (permits.in_use, len(runtimes.places[0].runs), runner.ran) == (1, 1, [])
-    permits.set_limit(2)
+        assert (permits.in_use, len(runtimes.places[0].runs), runner.ran, len(heard)) == (1, 1, [], 1)
+        with pytest.raises(RuntimeError):
+            pool.fit()
+        assert runner.ran == []
     pool.fit()
     until(lambda: runner.ran == [0], "the rest of it has run")
     pool.close()

@@ -23,6 +23,10 @@ export function batchTexts(batch) {
     facts: joined(`pool ${ours.pool}`, batch.model, batch.endpoint, moment(batch.created_at)),
     progress: isOver(batch) ? ending(batch) : progress(batch),
     waits: ours.damaged || (isOver(batch) ? "" : ours.waiting_reason),
+    differs: joined(
+      ours.answers_off_format > 0 && `${number(ours.answers_off_format)} answers are not the JSON that their rows asked for`,
+      ours.answers_other_model > 0 && `${number(ours.answers_other_model)} answers name another model than their rows`,
+    ),
     metadata: Object.entries(batch.metadata ?? {}).filter(([name]) => name !== "file_name").map(([name, value]) => `${name}: ${value}`).join(" · "),
     retries: joined(
       ours.retry_of && `runs rows of ${ours.retry_of} again`,

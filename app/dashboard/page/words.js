@@ -41,6 +41,7 @@ export const NO_LEASE = {
   limit: "a limit of the pool is reached",
   unreachable: "it has not been heard of within the grace",
   yield: "other work goes first",
+  unstarted: "it could not start its last jobs: see its log",
 };
 
 const GOOD = new Set(["completed", "in_progress", "active"]);

@@ -28,7 +28,7 @@ function update(card, worker) {
       slots && `${slots.free} of ${slots.total} slots free`,
       `heard of ${duration(worker.seen_seconds)} ago`,
     ),
-    why: worker.no_lease ? `No more work now: ${NO_LEASE[worker.no_lease] ?? worker.no_lease}.` : "",
+    why: worker.no_lease ? `No more work now: ${[NO_LEASE[worker.no_lease] ?? worker.no_lease, worker.no_lease_text].filter(Boolean).join("; ")}.` : "",
     gpuError: worker.gpu_error,
     host: joined(
       worker.hostname,
