@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from app.blobs.local import LocalBlobs
 from app.blobs.store import BlobError
 from app.db.backups import DumpFailed
 from app.os_errors import plainly
@@ -55,10 +54,11 @@ def _text(verb: str, made: Made, folder: Path) -> str:
 
 def _damage(verb: str, made: Made, yard: Yard, data_dir: Path, folder: Path) -> Iterator[str]:
     """Say line by line what is damaged or gone, where its place is, and what to do."""
-    here = LocalBlobs(data_dir / "blobs")
 
     def named(keys: Sequence[str]) -> Iterator[str]:
-        yield from (f"  {content_checks.whose(yard, key)}: {here.path(key)}" for key in keys[:SHOWN])
+        yield from (
+            f"  {content_checks.whose(yard, key)}: {data_dir / content_checks.place(key)}" for key in keys[:SHOWN]
+        )
         if len(keys) > SHOWN:
             yield f"  and {len(keys) - SHOWN} more"
 

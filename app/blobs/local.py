@@ -84,7 +84,7 @@ class LocalBlobs:
 
     def writer(self, key: str) -> "LocalBlobWriter":
         """Begin a blob that arrives in pieces."""
-        path = self.path(key)
+        path = self._path(key)
         self._check_marker()
         with _os_errors(key, writing=True):
             self._unfinished.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -100,7 +100,7 @@ class LocalBlobs:
     def open(self, key: str, start: int = 0, end: int | None = None) -> BinaryIO:
         """Open a range of a blob; the file stays readable when the blob is deleted meanwhile."""
         with self._reading(key):
-            file = self.path(key).open("rb", buffering=0)
+            file = self._path(key).open("rb", buffering=0)
             try:
                 length = os.fstat(file.fileno()).st_size
                 last = length if end is None else min(end, length)
@@ -112,7 +112,7 @@ class LocalBlobs:
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Give a range of a blob at once, by one read of the file where a stream would take many."""
-        with self._reading(key), self.path(key).open("rb", buffering=0) as file:
+        with self._reading(key), self._path(key).open("rb", buffering=0) as file:
             length = os.fstat(file.fileno()).st_size
             left = max(0, (length if end is None else min(end, length)) - start)
             file.seek(start)
@@ -125,7 +125,7 @@ class LocalBlobs:
     def size(self, key: str) -> int:
         """Count the bytes of a blob."""
         with self._reading(key):
-            return self.path(key).stat().st_size
+            return self._path(key).stat().st_size
 
     def exists(self, key: str) -> bool:
         """Tell whether the blob is there."""
@@ -137,7 +137,7 @@ class LocalBlobs:
     def delete(self, key: str) -> None:
         """Remove a blob, if there."""
         with suppress(BlobMissing), self._missing_or_away(key):
-            self.path(key).unlink()
+            self._path(key).unlink()
 
     def collect_leftovers(self, older_than_seconds: float) -> int:
         """Remove unfinished writes by the age of their last write: what a killed process left behind."""
@@ -207,8 +207,7 @@ class LocalBlobs:
             self._check_marker()
             raise BlobMissing(str(error), f"it cannot be read: {cause.strerror}") from error
 
-    def path(self, key: str) -> Path:
-        """Return where the content of a key is, whether it is there or not."""
+    def _path(self, key: str) -> Path:
         return self.root / checked_key(key)[:2] / key[2:4] / key
 
 

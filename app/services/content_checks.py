@@ -121,7 +121,7 @@ def _found(yard: Yard, state: State, key: str, what: str = "") -> Found:
         owner = _owner(session, key)
     do = ""
     if state in {State.DAMAGED, State.MISSING}:
-        do = for_operators(owner.kind, _place(key), batch_has_ended=owner.has_ended)
+        do = for_operators(owner.kind, place(key), batch_has_ended=owner.has_ended)
     return Found(state, key, owner.words, what, do)
 
 
@@ -151,7 +151,8 @@ def _owner(session: Session, key: str) -> _Owner:
     )
 
 
-def _place(key: str) -> str:
+def place(key: str) -> str:
+    """Return the path of a content in the data folder."""
     return f"blobs/{key[:2]}/{key[2:4]}/{key}"
 
 
@@ -166,7 +167,7 @@ def _check_shards(yard: Yard, totals: Totals) -> Iterator[Found]:
             if (what := damage.input_differs(yard, job, key)) is not None:
                 totals.wrong += 1
                 of = f"input rows {RowSet.span(job.first_row, job.rows).from_one} of {job.batch_id} (the first is 1)"
-                yield Found(State.DAMAGED, key, of, what, for_operators(ContentKind.INPUT, _place(key)))
+                yield Found(State.DAMAGED, key, of, what, for_operators(ContentKind.INPUT, place(key)))
         if len(page) < PAGE:
             return
         after = page[-1][0].id or 0
