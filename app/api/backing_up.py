@@ -56,9 +56,8 @@ def _damage(verb: str, made: Made, yard: Yard, data_dir: Path, folder: Path) -> 
     """Say line by line what is damaged or gone, where its place is, and what to do."""
 
     def named(keys: Sequence[str]) -> Iterator[str]:
-        yield from (
-            f"  {content_checks.whose(yard, key)}: {data_dir / content_checks.place(key)}" for key in keys[:SHOWN]
-        )
+        for key in keys[:SHOWN]:
+            yield f"  {content_checks.whose(yard, key)}: {data_dir / content_checks.place(key)}"
         if len(keys) > SHOWN:
             yield f"  and {len(keys) - SHOWN} more"
 
