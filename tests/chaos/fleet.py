@@ -1,16 +1,22 @@
 """The four GPU workers of a run, each with an engine of its own that outlives it, and what is done to them."""
 
 import re
+import resource
 import signal
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+import psutil
 
 from tests.chaos.forms import PREFIX, WORKERS, Form
 from tests.e2e.yard import Process, Yard
 from tests.fakes.runtime_process import RuntimeProcess, launch
 
+LITTLE_BYTES = 4 * 2**20
+"""Room for small allocations; the stack of a thread takes 8 MiB."""
 SELF_STOPPED = re.compile(r"^(\S+)\.\d+Z \[\w+ *\] lease\.self_stopped", re.MULTILINE)
 """Up to the second: one look gives up all leases that are overdue."""
 
@@ -100,6 +106,18 @@ class Fleet:
     def thaw(self, name: str) -> None:
         self.machines[name].process.thaw()
         self.machines[name].is_frozen = False
+
+    def allow_no_threads(self, name: str) -> None:
+        """Leave no room for the stack of a new thread."""
+        pid = self.machines[name].process.pid
+        room = psutil.Process(pid).memory_info().vms + LITTLE_BYTES
+        resource.prlimit(pid, resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
+
+    def allow_threads(self, name: str) -> None:
+        """Take the limit back; it may have ended, and another one of its name has none."""
+        with suppress(ProcessLookupError):
+            no_limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(self.machines[name].process.pid, resource.RLIMIT_AS, no_limit)
 
     def drain(self, name: str) -> None:
         self.machines[name].is_leaving = True

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     DEATH = "kill -9, away for longer than its leases"
     FREEZE = "SIGSTOP for longer than its leases"
     DRAIN = "SIGTERM: drained, then started again"
+    THREADS = "may start no thread for some seconds"
     FLUSH = "FLUSHALL"
     KILL = "kill -9"
     TERM = "SIGTERM"
@@ -108,6 +109,7 @@ FULL = Form(
     },
     worker_faults={Kind.RESTART: 4, Kind.DEATH: 2, Kind.FREEZE: 1, Kind.DRAIN: 2},
     part_faults={
+        ("worker", Kind.THREADS): 2,
         ("broker", Kind.FLUSH): 3,
         ("broker", Kind.KILL): 2,
         ("broker", Kind.PAUSE): 1,
@@ -143,6 +145,7 @@ QUICK = Form(
     },
     worker_faults={Kind.RESTART: 1, Kind.DEATH: 1, Kind.FREEZE: 1, Kind.DRAIN: 1},
     part_faults={
+        ("worker", Kind.THREADS): 1,
         ("broker", Kind.FLUSH): 1,
         ("broker", Kind.KILL): 1,
         ("api", Kind.TERM): 1,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx
 from redis.exceptions import RedisError
@@ -123,6 +124,9 @@ class Chaos:
                 self._settle(met, self._damage.begin(fault, batch_id))
             elif fault.kind in GATEWAYS:
                 self._to_gateway(met)
+            elif fault.kind is Kind.THREADS:
+                self._fleet.allow_no_threads(target)
+                self._in(fault.pause_seconds, partial(self._over, met, partial(self._fleet.allow_threads, target)))
             else:
                 (self._to_worker if fault.kind in OF_WORKERS else self._to_part)(met)
             if fault.kind in LOSSES:
@@ -135,6 +139,8 @@ class Chaos:
             return fault.target
         if fault.kind in GATEWAYS:
             return None if self._fleet.machines[fault.target].gateway else fault.target
+        if fault.kind is Kind.THREADS:
+            return fault.target if fault.target in self._fleet.working() else None
         if fault.kind not in OF_WORKERS:
             running = self._yard.ready["pids"].get(fault.target) is not None
             busy = any(met.target == fault.target for met, _ in self._unsettled)

@@ -13,6 +13,7 @@ SHORT = {
     Kind.DEATH: "dead",
     Kind.FREEZE: "frozen",
     Kind.DRAIN: "drained",
+    Kind.THREADS: "no threads",
     Kind.FLUSH: "flushed",
     Kind.KILL: "killed",
     Kind.TERM: "stopped",

@@ -48,7 +48,7 @@ def schedule(form: Form, seed: int) -> list[Fault]:
     for (part, kind), count in form.part_faults.items():
         for _ in range(count):
             moment = chance.uniform(FIRST, LAST)
-            target = chance.choice(WORKERS) if kind in GATEWAYS else part
+            target = chance.choice(WORKERS) if kind in GATEWAYS or kind is Kind.THREADS else part
             faults.append(Fault(int(moment * form.rows), kind, target, _pause(form, kind, chance)))
     return sorted(faults, key=lambda fault: fault.at_rows)
 
@@ -56,7 +56,7 @@ def schedule(form: Form, seed: int) -> list[Fault]:
 def _pause(form: Form, kind: Kind, chance: random.Random) -> float:
     if kind in {Kind.DEATH, Kind.FREEZE}:
         return form.away_seconds
-    if kind is Kind.PAUSE:
+    if kind in {Kind.PAUSE, Kind.THREADS}:
         return round(chance.uniform(4, 10), 1)
     if kind in GATEWAYS:
         return round(chance.uniform(1, 3), 1)
