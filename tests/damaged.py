@@ -48,6 +48,8 @@ def swap(blobs: BlobStore, one: str, other: str) -> None:
 def folder_at(blobs: BlobStore, key: str) -> None:
     """Have a folder where a content was: it cannot be read, as on a bad sector, and its store is there."""
     assert isinstance(blobs, LocalBlobs)
+    blobs.mark("store")
+    blobs.expect("store")
     (blobs.root / key[:2] / key[2:4] / key).mkdir()
 
 

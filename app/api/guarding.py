@@ -13,7 +13,7 @@ from starlette.types import Message
 from app.api.access import scopes_of
 from app.api.in_flight import InFlight
 from app.api.threads import HEARTBEATS, USERS, WORKERS, Threads
-from app.domain.errors import BadRequest, Encoded, Forbidden, NotFound, TooLarge
+from app.domain.errors import BadRequest, Encoded, NotFound, TooLarge
 from app.schemas.segments import MAX_BYTES
 from app.services import tokens
 from app.services.context import Caller, Yard
@@ -118,12 +118,7 @@ def _admit(request: Request, scopes: tuple[str, ...]) -> Caller:
     caller = tokens.authenticate(request.app.state.yard, secret.strip() if scheme.lower() == "bearer" else None)
     if caller.token_id is not None:
         request.app.state.used_tokens.add(caller.token_id)
-    if not any(caller.has(scope) for scope in scopes):
-        raise Forbidden(
-            f"this key has the scopes {', '.join(sorted(caller.scopes))} and needs {' or '.join(scopes)}. "
-            f"An admin makes one with: gpuyard token create NAME --scope {scopes[0]}",
-            code="missing_scope",
-        )
+    caller.need(*scopes)
     return caller
 
 

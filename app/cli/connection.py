@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from app.cli.errors import CliError, ExitCode
-from app.cli.printing import clean
+from app.cli.printing import clean, say
 from app.client.errors import PROXY_ALONE, REDIRECTS, ControlPlaneError, TryLater
-from app.client.public import PublicApi
+from app.client.public import BUSY_SECONDS, PublicApi
 from app.local.control_plane import distrust, not_trusted
 from config.logging import configure
 from config.proxies import proxy_for
@@ -51,7 +51,7 @@ def find_server() -> Address:
 def server() -> Iterator[PublicApi]:
     """Open the API for a command; what it refuses leaves the block as CliError."""
     address = find_server()
-    with PublicApi(address.url, address.key, proxy=address.proxy) as api:
+    with PublicApi(address.url, address.key, proxy=address.proxy, busy=_say_busy) as api:
         try:
             yield api
         except ControlPlaneError as error:
@@ -60,6 +60,10 @@ def server() -> Iterator[PublicApi]:
             will_pass = isinstance(error, TryLater) and not stays
             exit_code = ExitCode.AWAY if will_pass else ExitCode.ERROR
             raise CliError(explain(error, address), exit_code=exit_code) from error
+
+
+def _say_busy(message: str) -> None:
+    say(f"{message} (trying for {BUSY_SECONDS:g} s)")
 
 
 def no_api_behind(url: str, status: int | None) -> str:

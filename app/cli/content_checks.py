@@ -41,17 +41,15 @@ def check_contents(folder: Path | None) -> Iterator[Finding]:
 
 
 def _finding(found: dict[str, Any]) -> Finding:
-    of, key = clean(found["of"]), found["blob"]
+    of = clean(found["of"])
     if found["state"] == "sound again":
-        return Finding(PART, "ok", f"{of} matches its checksum again and can be read")
-    place = f"blobs/{key[:2]}/{key[2:4]}/{key}"
-    do = f"restore {place} of the data folder from a backup and run this again. Without a backup: {found['do']}"
-    return Finding(PART, "red", f"{of} is {found['state']}: {clean(found['what'])}", do)
+        return Finding(PART, "ok", f"{of}: sound again, and can be read")
+    return Finding(PART, "red", f"{of}: {found['state']}, {clean(found['what'])}", found["do"])
 
 
 def _unverifiable(count: int, some: list[str]) -> Finding:
     names = ", ".join(clean(name) for name in some) + (", …" if count > len(some) else "")
-    text = f"not verifiable when they are read: {count} contents were written before checksums ({names})"
+    text = f"not verifiable when they are read: {count} stored files were written before checksums ({names})"
     return Finding(PART, "warn", text, "no action needed: their SHA-256 matched, and retention deletes them in time")
 
 
@@ -60,7 +58,7 @@ def _last(totals: dict[str, Any] | None, errors: str) -> Finding:
         why = clean(errors.strip().removeprefix("gpuyard: ")) or "this machine's server part ended without a word"
         return Finding(PART, "red", f"stopped early: {why}", "run it on the machine of the control plane")
     size = f"{totals['bytes'] / 1024**2:.1f} MiB"
-    read = f"{totals['contents']} contents ({size}) and the input of {totals['shards']} shards were read"
+    read = f"stored files read: {totals['contents']} ({size}); inputs of shards that may still run: {totals['shards']}"
     if totals["wrong"]:
-        return Finding(PART, "red", f"{read}: {totals['wrong']} are damaged or missing", "see above")
-    return Finding(PART, "ok", f"{read}: all match")
+        return Finding(PART, "red", f"{read}; damaged or missing: {totals['wrong']}", "see above")
+    return Finding(PART, "ok", f"{read}; all match")

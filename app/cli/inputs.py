@@ -51,6 +51,12 @@ class Input:
         """Give the bytes from the first one on, once."""
         return _Pipe(self) if self.size is None else _File(self)
 
+    def rewind(self, count: int) -> None:
+        """Begin again after `count` bytes; only a file can."""
+        self._file.seek(0)
+        self._head = b""
+        self.sent(-count)
+
     def rest(self, count: int) -> bytes:
         """Give the next bytes, at most so many."""
         found, self._head = self._head[:count], self._head[count:]
@@ -70,7 +76,10 @@ class _Pipe:
 
 
 class _File(_Pipe):
-    """Sent with its length, which the HTTP client asks by seeking; a file that changes meanwhile is refused."""
+    """Sent with its length, which the HTTP client asks by seeking; a file that changes meanwhile is refused.
+
+    The client seeks its beginning before each try.
+    """
 
     def __init__(self, source: Input) -> None:
         super().__init__(source)
@@ -81,7 +90,12 @@ class _File(_Pipe):
         return self._size - self._left
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        return self._size if whence == os.SEEK_END else offset
+        if whence == os.SEEK_END:
+            return self._size
+        if offset == 0 and self.tell():
+            self._source.rewind(self.tell())
+            self._left = self._size
+        return offset
 
     def read(self, count: int, /) -> bytes:
         piece = super().read(min(count, self._left))

@@ -47,9 +47,9 @@ def write_whole(api: PublicApi, batch: Batch, path: str, *, with_retries: bool =
         try:
             with target(path, batch_id=batch["id"]) as out:
                 return _copy(api, batch, out, with_retries=with_retries)
-        except TryLater:
+        except TryLater as error:
             # Only a file can be begun again.
-            if not left or not _replaceable(path):
+            if not left or error.is_busy or not _replaceable(path):
                 raise
             time.sleep(FOLLOW_SECONDS)
     raise AssertionError

@@ -18,7 +18,7 @@ from app.cli.batch_text import CONTROL_WORK
 from app.cli.connection import Address, no_api_behind
 from app.cli.findings import Finding
 from app.cli.printing import clean
-from app.client.errors import PROXY_ALONE
+from app.client.errors import PROXY_ALONE, Dismissed, error_of
 from app.local.control_plane import http_client
 from config.broker_url import masked
 from config.settings import ServerSettings, load_with_origins
@@ -177,6 +177,10 @@ def _key_and_workers(client: httpx.Client, address: Address) -> Iterator[Finding
         yield _workers(answer.json()["data"])
         yield from _batches(client)
         yield from _pools(client)
+    else:
+        why = error_of(answer)
+        do = "set GPUYARD_API_KEY to a key that may" if isinstance(why, Dismissed) else "look at the server's log"
+        yield Finding("workers", "warn", f"workers, batches and pools were not looked at: {clean(why.message)}", do)
 
 
 def _batches(client: httpx.Client) -> Iterator[Finding]:

@@ -27,7 +27,9 @@ def submit_input(api: PublicApi, rows: Input, arguments: Mapping[str, Any]) -> d
     name = PurePath(rows.name).name if rows.size is not None else "rows.jsonl"
     name = name.encode(errors="replace").decode()  # a name of other bytes than UTF-8's goes as what is left of it
     with _progress(rows):
-        file = api.post("/v1/files", data={"purpose": "batch"}, files={"file": (name, rows.body())})
+        sent = {"file": (name, rows.body())}
+        # Standard input is read once; a file is read from its beginning by each try.
+        file = api.post("/v1/files", data={"purpose": "batch"}, files=sent, once_only=rows.size is None)
     try:
         batch: dict[str, Any] = api.post(
             "/v1/batches",

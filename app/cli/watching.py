@@ -75,7 +75,7 @@ def changes(api: PublicApi, batch_id: str, away: Callable[[], None]) -> Iterator
 def snapshots(api: PublicApi, batch_id: str) -> Iterator[dict[str, Any]]:
     """Give the batch as one stream brings it; the stream may end before the batch does. Raises app.client.errors."""
     path = path_to("v1", "batches", batch_id, "events")
-    with api.stream(path, show="batch") as response:
+    with api.stream(path, once_only=True, show="batch") as response:
         for message in messages(response.iter_lines()):
             if message.type == "batch":
                 yield message.data

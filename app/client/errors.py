@@ -21,7 +21,8 @@ _DISMISSING = frozenset({401, 403, 412, 426})
 _FORBIDDEN = 403
 _NOT_FOUND = 404
 _CONFLICT = 409
-_PASSING = frozenset({407, 408, 425, 429})
+_TOO_MANY = 429
+_PASSING = frozenset({407, 408, 425, _TOO_MANY})
 """407 is the word of a proxy that wants another password, on the way to an API at an http:// URL."""
 PROXY_ALONE = frozenset({502, 503, 504})
 """What a proxy says when nobody answers behind it. A 503 of the API itself has a code."""
@@ -72,6 +73,11 @@ class TryLater(ControlPlaneError):
     """Nothing is wrong with the call. `retry_after` is what the server asked for, in seconds."""
 
     retry_after: float | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether too many calls of this kind are under way; this one was not begun."""
+        return self.status == _TOO_MANY or (self.code or "").startswith("too_many_")
 
 
 class Refused(ControlPlaneError):

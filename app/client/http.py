@@ -4,7 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import httpx
@@ -30,6 +30,7 @@ class Http:
     """A thread-safe caller. `headers` go with every call; `close` also ends every wait between two tries.
 
     `proxy`: the URL of one that all calls go through (config.proxies); the environment is not asked here.
+    `patience_with`: for how many seconds a call that ends so is tried again, where its own deadline is shorter.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class Http:
         proxy: str | None = None,
         transport: httpx.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
+        patience_with: Callable[[TryLater], float] = lambda _: 0.0,
     ) -> None:
         self._clock = clock
+        self._patience_with = patience_with
         self._way = f" through the proxy {masked(proxy)}" if proxy else ""
         self.reachability = Reachability(base_url, clock)
         self._client = httpx.Client(
@@ -64,11 +67,12 @@ class Http:
         params: Mapping[str, Any] | None = None,
         files: Any = None,
         data: Mapping[str, Any] | None = None,
+        once_only: bool = False,
     ) -> Any:
         """Call and give the answer's JSON (None for 204). Raises one of app.client.errors.
 
         TryLater is tried again with the same body (app.client.patience) as long as the next try would begin within
-        `deadline_seconds`; then the last TryLater is raised. 0 means one try.
+        `deadline_seconds`; then the last TryLater is raised. `once_only`: the body cannot be sent twice.
         """
         kind = {} if content is None or files is not None else {"content-type": "application/json"}
         arguments: dict[str, Any] = {
@@ -99,7 +103,7 @@ class Http:
                 try:
                     return once()
                 except TryLater as error:
-                    if not patience.waits(error):
+                    if once_only or not patience.waits(error):
                         raise
 
     @contextmanager
@@ -110,17 +114,26 @@ class Http:
         *,
         headers: Mapping[str, str] | None = None,
         params: Mapping[str, Any] | None = None,
+        once_only: bool = False,
     ) -> Iterator[httpx.Response]:
-        """Open an answer to be read piece by piece. Raises as `call` does; a broken stream is TryLater. No retries."""
+        """Open an answer to be read piece by piece. Raises as `call` does; a broken stream is TryLater.
+
+        Only a stream that was not opened is tried again, and only as `patience_with` says.
+        """
         named = dict(headers or {})
-        with (
-            _named_call(named),
-            self._transport(),
-            self._client.stream(method, path, headers=named, params=params) as response,
-        ):
-            if response.status_code >= _NO_ANSWER:
-                response.read()
-            self._check(response)
+        patience = self.patience(0.0)
+        with _named_call(named), self._transport(), ExitStack() as opened:
+            while True:
+                response = opened.enter_context(self._client.stream(method, path, headers=named, params=params))
+                try:
+                    if response.status_code >= _NO_ANSWER:
+                        response.read()
+                    self._check(response)
+                    break
+                except TryLater as error:
+                    opened.close()
+                    if once_only or not patience.waits(error):
+                        raise
             yield response
 
     def _check(self, response: httpx.Response) -> None:
@@ -150,7 +163,7 @@ class Http:
 
     def patience(self, deadline_seconds: float) -> Patience:
         """Give the waits of one call, made right before its first try."""
-        return Patience(self.reachability, deadline_seconds, self._clock)
+        return Patience(self.reachability, deadline_seconds, self._clock, self._patience_with)
 
     def close(self) -> None:
         """End waits and connections. A call under way in another thread ends with TryLater."""

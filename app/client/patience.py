@@ -23,20 +23,26 @@ def pause(error: TryLater, longest: float) -> float:
 class Patience:
     """Of one call: made right before its first try, and asked after each that ended with TryLater.
 
-    A wait for a control plane that is away ends as soon as any call of the same client is answered again.
+    A wait for a control plane that is away ends as soon as any call of the same client is answered again. `more` may
+    give a longer deadline for one kind of failure.
     """
 
     def __init__(
-        self, reachability: Reachability, deadline_seconds: float, clock: Callable[[], float] = time.monotonic
+        self,
+        reachability: Reachability,
+        deadline_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        more: Callable[[TryLater], float] = lambda _: 0.0,
     ) -> None:
         self._reachability = reachability
         self._deadline_seconds = deadline_seconds
         self._clock = clock
+        self._more = more
         self.anew()
 
     def anew(self) -> None:
         """Something came of the last try: the deadline and the waits begin again."""
-        self._end = self._clock() + self._deadline_seconds
+        self._began = self._clock()
         self._wait = FIRST_WAIT_SECONDS
         self._returns = self._reachability.returns
 
@@ -45,7 +51,7 @@ class Patience:
         asked = error.retry_after
         seconds = self._wait if asked is None else max(asked, FIRST_WAIT_SECONDS)
         self._wait = min(2 * self._wait, LONGEST_WAIT_SECONDS)
-        if self._clock() + seconds > self._end:
+        if self._clock() + seconds > self._began + max(self._deadline_seconds, self._more(error)):
             return False
         # Counted from before the try: an answer that another call got while this one still ran into its end counts.
         is_away = asked is None and error.status in _NOBODY_THERE

@@ -31,12 +31,16 @@ class DumpFailed(Exception):
 
 
 class Content(NamedTuple):
-    """A content that a copied database knows of. `needed`: a user, a worker or a finalizer may still read it."""
+    """A content that a copied database knows of.
+
+    `needed`: a user, a worker or a finalizer may still read it. `is_marked`: it was found damaged.
+    """
 
     key: str
     bytes: int
     digest: str | None
     needed: bool
+    is_marked: bool
 
 
 def file_name(store: Store) -> str:
@@ -171,10 +175,17 @@ def _contents(connection: Connection) -> Sequence[Content]:
         and_(col(File.blob_key) == col(Blob.key), or_(col(File.hidden_at).is_(None), read_by_batch))
     )
     of_segment = exists().where(col(Segment.blob_key) == col(Blob.key))
-    query = select(col(Blob.key), col(Blob.bytes), col(Blob.digest), or_(of_file, of_segment).label("needed")).where(
-        col(Blob.put_at).is_not(None), col(Blob.collected_at).is_(None)
-    )
-    return [Content(key, size, digest, bool(needed)) for key, size, digest, needed in connection.execute(query)]
+    query = select(
+        col(Blob.key),
+        col(Blob.bytes),
+        col(Blob.digest),
+        or_(of_file, of_segment).label("needed"),
+        col(Blob.damaged_at).is_not(None).label("is_marked"),
+    ).where(col(Blob.put_at).is_not(None), col(Blob.collected_at).is_(None))
+    return [
+        Content(key, size, digest, bool(needed), bool(is_marked))
+        for key, size, digest, needed, is_marked in connection.execute(query)
+    ]
 
 
 def _make_private(file: Path) -> None:

@@ -114,6 +114,12 @@ def heads(session: Session, subjects: Collection[str]) -> Mapping[str, int]:
     return {subject: seq for subject, seq in session.exec(query).all() if seq is not None}
 
 
+def last_at(session: Session, subject: str, kind: str) -> datetime | None:
+    """Return when an event of this kind last happened to a subject, as far as events are kept."""
+    query = select(Event.at).where(col(Event.subject) == subject, col(Event.type) == kind)
+    return session.exec(query.order_by(col(Event.seq).desc()).limit(1)).first()
+
+
 def unsettled(session: Session, subject: str) -> bool:
     """Tell whether a subject has events that no cursor may pass yet."""
     query = select(Event.seq).where(col(Event.subject) == subject, not_(settled(session, col(Event.txid))))

@@ -17,8 +17,11 @@ MEANINGS: Mapping[str, str] = {
     "batch.expired": "It has ended with its window, and what was finished is in its files.",
     "batch.damaged": "A content of it is not what was written, or is gone: `what` says so in words. `file` "
     "names its input or result, `segments` its stored rows, and `rows` the rows that it costs, where they are known.",
+    "batch.repaired": "A content of it that was damaged or gone is what was written again, and can be read: its "
+    "`file`, or its stored rows `segments`.",
     "batch.forgotten": "It ended so long ago that it is listed no more.",
     "file.damaged": "A file that no batch needs is not what was written; `what` says where they differ.",
+    "file.repaired": "A file that was damaged is what was written again, and can be read.",
     "file.created": "A file was uploaded.",
     "file.deleted": "A file was deleted by a user.",
     "file.expired": "A file has reached the end of its life.",

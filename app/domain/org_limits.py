@@ -35,22 +35,23 @@ class OrgLimits:
 
 
 _QUOTAS: Mapping[str, tuple[str, str]] = {
-    "files": ("files", "Delete files that you no longer need"),
-    "file_bytes": ("bytes in files", "Delete files that you no longer need"),
-    "batches": ("batches that have not ended", "Wait until some have ended, or cancel some"),
-    "pools": ("pools of its own", "Use a pool that you have"),
-    "webhook_endpoints": ("webhook endpoints", "Delete one that you no longer need"),
+    "files": ("(files)", "Delete files that you no longer need, which makes room at once"),
+    "file_bytes": ("bytes in files", "Delete files that you no longer need, which makes room at once"),
+    "batches": ("(batches that have not ended)", "Wait until some have ended, or cancel some"),
+    "pools": ("(pools of its own)", "Use a pool that you have"),
+    "webhook_endpoints": ("(webhook endpoints)", "Delete one that you no longer need"),
 }
 """What each quota counts, and what makes room."""
 
 
-def check_quota(limits: OrgLimits, name: str, wanted: int) -> None:
-    """Raise LimitReached when an org that would have `wanted` of what the quota `name` counts would have too much."""
+def check_quota(limits: OrgLimits, name: str, used: int, added: int = 1) -> None:
+    """Raise LimitReached when an org that has `used` of what the quota `name` counts would have too much with more."""
     bound = getattr(limits, name)
-    if wanted > bound:
+    if used + added > bound:
         counted, remedy = _QUOTAS[name]
+        more = f", and this adds {added:,}" if added > 1 else ""
         raise LimitReached(
-            f"limit org_{name} reached: an org may have at most {bound} {counted}. {remedy}, or ask the operator of "
-            f"this service to raise GPUYARD_ORG_{name.upper()}.",
+            f"limit org_{name} reached: this org has {used:,} of at most {bound:,} {counted}{more}. {remedy}, or ask "
+            f"the operator of this service to raise GPUYARD_ORG_{name.upper()}.",
             code="limit_reached",
         )

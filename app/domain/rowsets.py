@@ -48,6 +48,11 @@ class RowSet:
         """Write the text form."""
         return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges)
 
+    @property
+    def from_one(self) -> str:
+        """Write them for people, who count from 1."""
+        return str(RowSet(tuple((a + 1, b + 1) for a, b in self.ranges)))
+
     def __len__(self) -> int:
         """Count the rows, not the ranges."""
         return sum(b - a + 1 for a, b in self.ranges)

@@ -5,6 +5,7 @@ so each row of the copy finds its own. Back it goes the other way round.
 """
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -38,9 +39,10 @@ class BackupRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a backup holds. `damaged` names contents that somebody needs and that are not what was written, or gone.
+    """What a backup holds. `damaged` names contents that are needed and of which it has no whole copy.
 
-    After a restore those are meant that are needed and were not put back whole, because the backup has them no better.
+    After a restore those are meant that were not put back whole. `damaged_here` names contents that the installation
+    has lost or damaged since, and of which the backup has a whole copy; the folder does not keep that.
     """
 
     made_at: str
@@ -50,6 +52,7 @@ class Made:
     bytes: int
     copied: int
     damaged: tuple[str, ...] = ()
+    damaged_here: tuple[str, ...] = ()
 
 
 def make(yard: Yard, data_dir: Path, folder: Path) -> Made:
@@ -80,7 +83,7 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
     if store_id is not None:
         copies.mark(store_id)
     copies.collect_leftovers(0)
-    copied, damaged = _copy_contents(yard.blobs, copies, known, doubtful)
+    copied, damaged, damaged_here = _copy_contents(yard.blobs, copies, known, doubtful)
     for key_file in KEY_FILES:
         _copy_private(data_dir / key_file, folder / key_file)
     part.replace(folder / name)
@@ -93,10 +96,11 @@ def _make(yard: Yard, data_dir: Path, folder: Path) -> Made:
         copied=copied,
         damaged=tuple(damaged),
     )
-    durable.write(folder / MANIFEST, f"{json.dumps(asdict(made), indent=2)}\n".encode())
+    kept = {name: value for name, value in asdict(made).items() if name != "damaged_here"}
+    durable.write(folder / MANIFEST, f"{json.dumps(kept, indent=2)}\n".encode())
     for key in set(copies.all_keys()) - {content.key for content in known}:
         copies.delete(key)
-    return made
+    return replace(made, damaged_here=tuple(damaged_here))
 
 
 def put_back(yard: Yard, data_dir: Path, folder: Path) -> Made:
@@ -209,22 +213,44 @@ def _damaged_before(folder: Path) -> Collection[str]:
 
 def _copy_contents(
     source: BlobStore, copies: LocalBlobs, known: Sequence[Content], doubtful: Collection[str]
-) -> tuple[int, list[str]]:
-    """Copy what is not there yet; gives how many, and which of those that are needed are gone or are not themselves."""
-    copied, damaged = 0, []
+) -> tuple[int, list[str], list[str]]:
+    """Copy what is not there yet, and return how many were copied whole.
+
+    Then those that are needed and have no whole copy, and those that have one and are not whole at their source.
+    """
+    copied = 0
+    damaged: list[str] = []
+    damaged_here: list[str] = []
     for content in known:
         if content.key not in doubtful and _is_there(copies, content):
+            if content.needed and not _seems_whole(source, content):
+                damaged_here.append(content.key)
             continue
         try:
             stored = copies.put(content.key, pieces_of(source.open(content.key)))
         except BlobMissing:
-            if content.needed:
-                damaged.append(content.key)
-            continue
-        copied += 1
-        if content.needed and content.digest not in {None, stored.sha256}:
+            is_whole = False
+        else:
+            is_whole = content.digest in {None, stored.sha256}
+        copied += is_whole
+        if content.needed and not is_whole:
             damaged.append(content.key)
-    return copied, damaged
+    return copied, damaged, damaged_here
+
+
+def _seems_whole(source: BlobStore, content: Content) -> bool:
+    """Compare the size of a content that was copied before, and its digest where it was found damaged."""
+    if not _is_there(source, content):
+        return False
+    if not content.is_marked or content.digest is None:
+        return not content.is_marked
+    digest = hashlib.sha256()
+    try:
+        for piece in pieces_of(source.open(content.key)):
+            digest.update(piece)
+    except BlobMissing:  # as a disk says of a file that it cannot read
+        return False
+    return digest.hexdigest() == content.digest
 
 
 def _is_there(blobs: BlobStore, content: Content) -> bool:

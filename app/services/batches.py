@@ -65,7 +65,7 @@ def make_once(yard: Yard, caller: Caller, call: Call, make: Callable[[Session], 
         validation = None
         if batch is None:
             bound = yard.limits.org.batches
-            check_quota(yard.limits.org, "batches", batches_sql.open_count(session, caller.org_id, bound) + 1)
+            check_quota(yard.limits.org, "batches", batches_sql.open_count(session, caller.org_id, bound))
             batch = make(session)
             batch.args_digest = call.digest
             batch.idempotency_key = call.idempotency_key

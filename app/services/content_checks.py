@@ -7,18 +7,21 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from sqlmodel import Session
 
 from app.blobs import checked
 from app.blobs.store import BlobDamaged, BlobMissing
+from app.db import batches as batches_sql
 from app.db import blobs as blobs_sql
 from app.db import files as files_sql
 from app.db import jobs as jobs_sql
 from app.db import segments as segments_sql
 from app.db.inputs import input_blob
 from app.db.tables import Blob
-from app.domain.contents import WAY_OUT, ContentKind
+from app.domain.batches import ENDED
+from app.domain.contents import ContentKind, for_operators
 from app.domain.rowsets import RowSet
 from app.services import blobs, damage
 from app.services.context import Yard
@@ -89,12 +92,12 @@ def _look(yard: Yard, blob: Blob) -> Found | None:
     except BlobDamaged as error:
         damage.note(yard, blob.key, error.what)
         return _found(yard, State.DAMAGED, blob.key, error.what)
-    except BlobMissing:
+    except BlobMissing as error:
         with yard.store.read() as session:
             is_needed = blobs_sql.is_needed(session, blob.key)
-        return _found(yard, State.MISSING, blob.key, "it is gone") if is_needed else None
+        return _found(yard, State.MISSING, blob.key, error.what) if is_needed else None
     if blob.damaged_at is not None:
-        yard.store.run(lambda session: blobs_sql.mark_sound(session, blob.key))
+        damage.note_sound(yard, blob.key)
         return _found(yard, State.SOUND_AGAIN, blob.key)
     return None if recorded.is_verifiable else _found(yard, State.UNVERIFIABLE, blob.key)
 
@@ -107,25 +110,50 @@ def _compare_digest(yard: Yard, blob: Blob) -> None:
         raise BlobDamaged("its SHA-256 is not that of what was written", blob.key)
 
 
+def whose(yard: Yard, key: str) -> str:
+    """Say whose a content is, in words for people."""
+    with yard.store.read() as session:
+        return _owner(session, key).words
+
+
 def _found(yard: Yard, state: State, key: str, what: str = "") -> Found:
     with yard.store.read() as session:
-        kind, of = _owner(session, key)
-    do = WAY_OUT[kind] if state in {State.DAMAGED, State.MISSING} else ""
-    return Found(state, key, of, what, do)
+        owner = _owner(session, key)
+    do = ""
+    if state in {State.DAMAGED, State.MISSING}:
+        do = for_operators(owner.kind, place(key), batch_has_ended=owner.has_ended)
+    return Found(state, key, owner.words, what, do)
 
 
-def _owner(session: Session, key: str) -> tuple[ContentKind, str]:
-    """Say whose a content is."""
+class _Owner(NamedTuple):
+    """Whose a content is. `has_ended`: the batch that it was handed in for."""
+
+    kind: ContentKind
+    words: str
+    has_ended: bool = False
+
+
+def _owner(session: Session, key: str) -> _Owner:
     if (file := files_sql.of_blob(session, key)) is not None:
         of = f"{file.id} ({file.filename})"
         needed_by = [batch.id for batch in files_sql.batches_in_need(session, file.id)]
-        return damage.kind_of(file), f"{of} of {', '.join(needed_by[:3])}" if needed_by else of
+        return _Owner(damage.kind_of(file), f"{of} of {', '.join(needed_by[:3])}" if needed_by else of)
     segments = segments_sql.of_blob(session, key)
+    if not segments:
+        return _Owner(ContentKind.SEGMENT, "stored rows of no batch")
     rows = RowSet()
     for segment in segments:
         rows |= RowSet.parse(segment.rows)
-    of = f"rows {rows} of {segments[0].batch_id}" if segments else "a hand-in"
-    return ContentKind.SEGMENT, of
+    batch = batches_sql.by_id(session, segments[0].batch_id)
+    has_ended = batch is not None and batch.state in ENDED
+    return _Owner(
+        ContentKind.SEGMENT, f"stored rows {rows.from_one} of {segments[0].batch_id} (the first is 1)", has_ended
+    )
+
+
+def place(key: str) -> str:
+    """Return the path of a content in the data folder."""
+    return f"blobs/{key[:2]}/{key[2:4]}/{key}"
 
 
 def _check_shards(yard: Yard, totals: Totals) -> Iterator[Found]:
@@ -138,8 +166,8 @@ def _check_shards(yard: Yard, totals: Totals) -> Iterator[Found]:
             totals.shards += 1
             if (what := damage.input_differs(yard, job, key)) is not None:
                 totals.wrong += 1
-                of = f"rows {RowSet.span(job.first_row, job.rows)} of the input of {job.batch_id}"
-                yield Found(State.DAMAGED, key, of, what, WAY_OUT[ContentKind.INPUT])
+                of = f"input rows {RowSet.span(job.first_row, job.rows).from_one} of {job.batch_id} (the first is 1)"
+                yield Found(State.DAMAGED, key, of, what, for_operators(ContentKind.INPUT, place(key)))
         if len(page) < PAGE:
             return
         after = page[-1][0].id or 0

@@ -182,11 +182,13 @@ class Caller:
         """Tell whether one of the caller's scopes grants `scope`."""
         return any(scope in IMPLIED[held] for held in self.scopes if held in IMPLIED)
 
-    def need(self, scope: str) -> None:
-        """Raise Forbidden unless one of the caller's scopes grants `scope`."""
-        if not self.has(scope):
+    def need(self, *scopes: str) -> None:
+        """Raise Forbidden unless one of the caller's scopes grants one of `scopes`."""
+        if not any(self.has(scope) for scope in scopes):
+            held = sorted(self.scopes)
+            has = f"the scope{'s' if len(held) > 1 else ''} {', '.join(held)}" if held else "no scope"
             raise Forbidden(
-                f"this key has the scopes {', '.join(sorted(self.scopes))} and needs {scope}. "
-                f"Create one that has it: gpuyard token create NAME --scope {scope}",
+                f"this key has {has}, and this needs {' or '.join(scopes)}. "
+                f"An admin makes a key for it: gpuyard token create NAME --scope {scopes[0]}",
                 code="missing_scope",
             )

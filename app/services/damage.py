@@ -61,6 +61,31 @@ def note(yard: Yard, key: str, what: str) -> bool:
     return kind is not None
 
 
+def note_sound(yard: Yard, key: str) -> None:
+    """Unmark a content that is what was written again, and record it with its batches or its file."""
+
+    def work(session: Session) -> None:
+        if not blobs_sql.mark_sound(session, key):
+            return
+        file = files_sql.of_blob(session, key)
+        if file is not None:
+            data: dict[str, object] = {"file": file.id}
+            found = files_sql.batches_in_need(session, file.id)
+        else:
+            segments = segments_sql.of_blob(session, key)
+            data = {"segments": [segment.id for segment in segments][:SHOWN]}
+            found = [batch for each in segments[:1] if (batch := batches_sql.by_id(session, each.batch_id))]
+        subjects = [("batch.repaired", batch.id, batch.org_id) for batch in found]
+        if file is not None and not found:
+            subjects = [("file.repaired", file.id, file.org_id)]
+        now = yard.store.now(session)
+        for kind, subject, org_id in subjects:
+            events.record(session, now=now, type=kind, subject=subject, actor=ACTOR, org_id=org_id, data=data)
+        log.info("content.repaired", blob=key)
+
+    yard.store.run(work)
+
+
 def record(
     session: Session,
     batch: Batch,

@@ -252,8 +252,8 @@ def _behind(first: bytes, rest: Iterator[bytes]) -> Generator[bytes, None, None]
 
 def _check_room(yard: Yard, org: Org | None, size: int) -> None:
     if org is not None:
-        check_quota(yard.limits.org, "files", org.files + 1)
-        check_quota(yard.limits.org, "file_bytes", org.file_bytes + size)
+        check_quota(yard.limits.org, "files", org.files)
+        check_quota(yard.limits.org, "file_bytes", org.file_bytes, size)
 
 
 def _gone(file: File, now: datetime) -> str | None:

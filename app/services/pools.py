@@ -43,7 +43,7 @@ def create(yard: Yard, caller: Caller, wanted: NewPool) -> PoolInfo:
             # Names are queues, so they are unique over all orgs, and this is all that another org learns.
             raise Conflict(f"a pool named {wanted.name!r} is there already", code="name_taken", param="name")
         if not wanted.shared:
-            check_quota(yard.limits.org, "pools", pools_sql.count(session, caller.org_id) + 1)
+            check_quota(yard.limits.org, "pools", pools_sql.count(session, caller.org_id))
         now = yard.store.now(session)
         pool = Pool(name=wanted.name, org_id=None if wanted.shared else caller.org_id, created_at=now)
         _apply(yard, pool, wanted)

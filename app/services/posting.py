@@ -66,7 +66,9 @@ def check_url(url: str, allowed: Sequence[Network]) -> str:
     except (httpx.InvalidURL, UnicodeError) as error:
         raise ValueError(f"it is no URL: {error}") from None
     if parsed.scheme != "https" and not (parsed.scheme == "http" and allowed):
-        raise ValueError("it has to begin with https://")
+        raise ValueError(
+            "it has to begin with https://. An operator allows plain http:// to networks of its own by webhook_networks"
+        )
     if not host:
         raise ValueError("it names no host")
     if not _can_be_looked_up(parsed):

@@ -40,7 +40,7 @@ def create(yard: Yard, caller: Caller, wanted: NewWebhookEndpoint) -> WebhookEnd
 
     def work(session: Session) -> WebhookEndpointWithSecret:
         exclusive.hold(session, [f"webhook-endpoints:{caller.org_id}"])
-        check_quota(yard.limits.org, "webhook_endpoints", webhooks_sql.count(session, caller.org_id) + 1)
+        check_quota(yard.limits.org, "webhook_endpoints", webhooks_sql.count(session, caller.org_id))
         now = yard.store.now(session)
         endpoint_id = ids.new("whe_")
         secret = webhooks.secret(key, endpoint_id, 1)

@@ -250,8 +250,14 @@ def _started_before(session: Session, yard: Yard, worker: Worker, hello: Hello, 
 
 
 def _is_heard(session: Session, yard: Yard, worker: Worker, now: datetime) -> bool:
-    """Whether the worker is within its grace."""
+    """Whether the worker is within its grace, and was heard since the database was restored, if it ever was.
+
+    What a backup calls alive may be lost, state folder and all, and nobody would come back for its name.
+    """
     if worker.state == WorkerState.GONE:
+        return False
+    restored_at = events.last_at(session, "service", "service.restored")
+    if restored_at is not None and worker.last_seen_at < restored_at:
         return False
     return not told(worker, yard.timing).unreachable(hearing(session, yard, [worker.pool], now).silence(worker))
 

@@ -1,5 +1,6 @@
 """What an org has under way at once, and what a caller hears who would have too much."""
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from app.api.main import close_listeners
 from app.api.streams import Shown
 from app.client.errors import Refused
 from app.client.public import PublicApi
+from tests.commands import Commands
+from tests.commands import rows as lines
 from tests.databases import Databases
 from tests.hands import hello
 from tests.migrated import migrate
@@ -201,7 +204,10 @@ def test_over_a_quota_the_stock_sdk_hears_which_and_does_not_try_again(
         with pytest.raises(openai.RateLimitError) as refused:
             calls[kind]()
         assert refused.value.code == "limit_reached"
-        assert f"limit org_{kind} reached: an org may have at most {bound[f'org_{kind}']} " in refused.value.message
+        assert (
+            f"limit org_{kind} reached: this org has {bound[f'org_{kind}']} of at most {bound[f'org_{kind}']} "
+            in refused.value.message
+        )
         assert refused.value.response.headers["x-should-retry"] == "false"
         assert refused.value.response.request.headers["x-stainless-retry-count"] == "0"
 
@@ -214,3 +220,24 @@ def test_the_command_line_does_not_try_again_either(sqlite_databases: Databases,
         uploaded(served, b"x")
         with pytest.raises(Refused, match="org_files"):
             api.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a", b"x")}, deadline_seconds=60)
+
+
+def test_submit_waits_for_a_place_among_the_uploads_and_then_sends_the_file_whole(
+    sqlite_databases: Databases, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    content = lines(20_000)
+    (tmp_path / "in.jsonl").write_bytes(content)
+    with serving(sqlite_databases.copy_of(migrate), tmp_path / "data", org_uploads=1) as served, ExitStack() as held:
+        length = f"Content-Length: {len(content)}"
+        held.enter_context(
+            asked(served, "POST /v1/files", ADMIN_KEY, "Content-Type: multipart/form-data; boundary=b", length)
+        )
+        until(lambda: under_way(served, "uploads") == 1)
+        commands = Commands(tmp_path, {"GPUYARD_SERVER_URL": served.url, "GPUYARD_API_KEY": ADMIN_KEY})
+        submit = commands.start("submit", tmp_path / "in.jsonl", "--json")
+        assert submit.stderr is not None
+        assert "org_uploads" in submit.stderr.readline()
+        held.close()
+        out, err = submit.communicate(timeout=60)
+        assert submit.returncode == 0, err
+        assert served.client().files.content(json.loads(out)["input_file_id"]).content == content

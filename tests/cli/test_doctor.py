@@ -157,6 +157,14 @@ def test_a_key_is_red_only_where_nobody_knows_it(api: FakePublicApi, status: int
     assert asked(api, workers=Says(body, status))["key"].level == level
 
 
+def test_what_a_key_may_not_see_is_named_with_what_it_has(api: FakePublicApi) -> None:
+    message = "this key has the scope metrics, and this needs read or admin"
+    found = asked(api, workers=Says({"error": {"message": message}}, 403))["workers"]
+
+    assert (found.level, found.text) == ("warn", f"workers, batches and pools were not looked at: {message}")
+    assert "GPUYARD_API_KEY" in found.do
+
+
 @pytest.mark.parametrize(
     ("workers", "level"),
     [
@@ -303,13 +311,15 @@ def test_all_contents_are_read_and_each_that_is_not_what_was_written_is_red(tmp_
 
     done = machine.run("doctor", "--contents")
     assert (done.code, done.err) == (0, "")
-    assert "ok    contents  1 contents (0.0 MiB) and the input of 0 shards were read: all match" in done.out
+    assert (
+        "ok    contents  stored files read: 1 (0.0 MiB); inputs of shards that may still run: 0; all match" in done.out
+    )
 
     blobs = LocalBlobs(data / "blobs")
     good = damage(blobs, key, WAYS["flipped"])
     done = machine.run("doctor", "--contents")
     assert done.code == 1
-    says = f"red   contents  {file_id} (input.jsonl) is damaged: its bytes 0 to {len(good) - 1} are not those"
+    says = f"red   contents  {file_id} (input.jsonl): damaged, its bytes 0 to {len(good) - 1} are not those"
     assert says in done.out
     assert f"-> restore blobs/{key[:2]}/{key[2:4]}/{key} of the data folder from a backup" in done.out
 
@@ -317,12 +327,12 @@ def test_all_contents_are_read_and_each_that_is_not_what_was_written_is_red(tmp_
     done = machine.run("doctor", "--contents", "--json", "--data", data, GPUYARD_DATA_DIR="/nowhere")
     texts = [finding["text"] for finding in done.document["findings"]]
     assert (done.code, done.document["healthy"]) == (1, False)
-    assert f"{file_id} (input.jsonl) is missing: it is gone" in texts
+    assert f"{file_id} (input.jsonl): missing, it is gone" in texts
 
     blobs.put(key, [good])
     done = machine.run("doctor", "--contents")
     assert done.code == 0
-    assert f"ok    contents  {file_id} (input.jsonl) matches its checksum again and can be read" in done.out
+    assert f"ok    contents  {file_id} (input.jsonl): sound again, and can be read" in done.out
 
 
 def test_contents_of_a_machine_without_a_database_are_not_called_well(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 import json
 import re
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.schemas.workers import GpuSample, HostSample
+from tests.damaged import flip
 from tests.dashboard.browser import NEEDS, Browser, browsing, saved
 from tests.e2e.yard import Yard, until
 from tests.hands import hello
@@ -231,7 +234,7 @@ def test_text_of_others_is_shown_as_text(page: Browser, yard: Yard, tmp_path: Pa
 def test_each_key_is_told_what_it_may_not_see_or_do(browser: Browser, yard: Yard, tmp_path: Path) -> None:
     browser.signed_in(key(yard, "worker"))
     for section in ("batches", "workers", "pools"):
-        browser.until_reads(f"#{section} [data-problem]", "may not see this", "scopes worker", "needs read")
+        browser.until_reads(f"#{section} [data-problem]", "see this: this key has the scope worker", "needs read")
     browser.signed_in(key(yard, "read"))
     browser.until_reads("#workers", "gpu-box-1")
     (tmp_path / "one.jsonl").write_bytes(rows(1))
@@ -246,6 +249,21 @@ def test_a_key_that_is_revoked_signs_the_page_out(browser: Browser, yard: Yard) 
     yard.http.delete(f"/v1/tokens/{made['id']}").raise_for_status()
     browser.until_seen("#key")
     assert browser.text("#key-problem") != ""
+
+
+def test_results_that_break_off_because_they_are_damaged_are_told_so_at_once(
+    page: Browser, yard: Yard, tmp_path: Path
+) -> None:
+    body = {"choices": [{"message": {"role": "assistant", "content": "x" * 500_000}}]}
+    batch = send(page, tmp_path, "broken.jsonl", rows(5, user=f"raw={json.dumps(body)}"))
+    page.until_reads(batch, "5 rows: 5 answered")
+    result = yard.sdk.batches.retrieve(str(page.one(batch).get_attribute("data-key"))).output_file_id
+    with closing(sqlite3.connect(yard.installation.data / "gpuyard.db")) as database:
+        (blob,) = database.execute("SELECT blob_key FROM file WHERE id = ?", (result,)).fetchone()
+    content = yard.installation.data / "blobs" / blob[:2] / blob[2:4] / blob
+    content.write_bytes(flip(content.read_bytes(), 1_500_000))
+    page.one(f"{batch} [data-results]").click()
+    page.until_reads(f"{batch} [data-text='says']", "is damaged on the server", "1048576 to 2097151")
 
 
 def test_a_batch_whose_contents_are_gone_keeps_nobody_from_seeing_the_others(
@@ -303,5 +321,5 @@ def test_the_focus_is_seen_and_every_control_has_a_name(page: Browser) -> None:
 def test_the_browser_had_nothing_to_complain_of(page: Browser) -> None:
     page.until_seen("#batches li")
     complaints = [entry["message"] for entry in page.driver.get_log("browser") if entry["level"] == "SEVERE"]
-    answered = ("401", "403", "404", "ERR_INTERNET_DISCONNECTED")
+    answered = ("401", "403", "404", "409", "ERR_INTERNET_DISCONNECTED", "ERR_INCOMPLETE_CHUNKED_ENCODING")
     assert [text for text in complaints if not any(word in text for word in answered)] == []

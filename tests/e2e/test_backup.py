@@ -17,8 +17,9 @@ import pytest
 from tests.cluster import Cluster
 from tests.e2e.rows import assert_each_row_once, marked
 from tests.e2e.yard import GPUYARD, TIMING, Yard, until
+from tests.installation import Installation
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 ROWS = 600
 SLOW = "latency_ms=400"
 FEW = 4
@@ -97,6 +98,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield Place(yard, cluster, tmp_path / "backup")
 
 
+@pytest.mark.long
 def test_a_batch_in_mid_run_ends_with_every_row_once(place: Place) -> None:
     yard = place.yard
     yard.worker("before", max_concurrent_prompts=FEW)
@@ -127,3 +129,18 @@ def test_a_batch_in_mid_run_ends_with_every_row_once(place: Place) -> None:
     second = yard.submit(marked("second", 40))
     second.ended()
     assert_each_row_once(second, "second", 40)
+
+
+def test_all_that_up_starts_comes_up_on_what_was_put_back_with_the_worker_of_the_backup(tmp_path: Path) -> None:
+    """It comes as a new install: state folders of workers are in no backup."""
+    installation = Installation(tmp_path)
+    where = (str(tmp_path / "backup"), "--data", str(installation.data))
+    installation.up("--workers", "1")
+    try:
+        assert installation.run("backup", *where).returncode == 0
+    finally:
+        installation.stop()
+    installation.data.rename(tmp_path / "lost")
+    assert installation.run("restore", *where).returncode == 0
+    installation.up("--workers", "1")
+    installation.stop()

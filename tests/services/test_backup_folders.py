@@ -21,11 +21,12 @@ from app.services import backups, content_store, files
 from app.services.backups import BackupRefused, Made
 from app.services.context import Yard
 from config.settings import ServerSettings
+from tests.damaged import WAYS, damage
 from tests.databases import Databases
 from tests.migrated import migrate
 from tests.services import test_backups as room
 from tests.services.test_backups import ON_SQLITE, put_back, saved
-from tests.yards import USER, input_file, validated
+from tests.yards import USER, batch, input_file, new_yard, validated
 
 data, yard, fresh = room.data, room.yard, room.fresh
 
@@ -127,6 +128,39 @@ def test_no_password_stands_in_the_arguments_of_postgresqls_programs(
     arguments, password = str(told.value).splitlines()
     assert "s3cret" not in arguments
     assert password == "s3cret"  # noqa: S105 - a test's
+
+
+def test_what_is_damaged_is_named_with_its_batch_its_place_and_what_to_do(
+    sqlite_databases: Databases, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = sqlite_databases.copy_of(migrate)
+    settings = ServerSettings(database_url=SecretStr(url), data_dir=data)
+    with closing(Store(url)) as store:
+        yard = new_yard(store, data / "blobs")
+        batch_id = validated(yard)
+        file_id = batch(yard, batch_id).input_file_id
+        key = files.content(yard, USER, file_id).blob_key
+        input_file(yard, 2)
+        good = damage(yard.blobs, key, WAYS["flipped"])
+    place = f"blobs/{key[:2]}/{key[2:4]}/{key}"
+
+    def said(folder: str) -> tuple[str, str]:
+        assert backing_up.run("backup", settings, tmp_path / folder, as_json=False) == 1
+        output = capsys.readouterr()
+        assert f"{file_id} (input.jsonl) of {batch_id}: {data / place}" in output.err
+        assert "gpuyard doctor --contents" in output.err
+        return output.out, output.err
+
+    out, err = said("without")
+    assert "1 of 2 contents" in out
+    assert "no whole copy" in err
+    LocalBlobs(data / "blobs").put(key, [good])
+    assert backing_up.run("backup", settings, tmp_path / "whole", as_json=False) == 0
+    assert "2 contents" in capsys.readouterr().out
+    LocalBlobs(data / "blobs").delete(key)
+    out, err = said("whole")
+    assert "2 contents" in out
+    assert f"from {tmp_path / 'whole' / 'blobs'}" in err
 
 
 @pytest.mark.parametrize("place", ["/dev/full/backup", "/proc/backup"])

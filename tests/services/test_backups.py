@@ -16,18 +16,20 @@ from app.db import backups as backups_sql
 from app.db import schema
 from app.db.store import Store
 from app.db.tables import Blob
-from app.domain.errors import NotFound
+from app.domain.errors import Conflict, NotFound
 from app.domain.leases import LeaseVerdict
 from app.schemas.segments import PartVerdict
 from app.services import backups, files, results
 from app.services.backups import Made
 from app.services.context import Yard
+from app.services.damage import note as note_damage
 from tests.damaged import WAYS, damage
 from tests.databases import Databases, PostgresDatabases
 from tests.migrated import migrate
 from tests.yards import (
     USER,
     Controller,
+    Machine,
     assert_sound,
     batch,
     events,
@@ -155,6 +157,27 @@ def test_a_worker_that_joined_after_the_backup_is_unknown(yard: Yard, fresh: Yar
 
 
 @ON_SQLITE
+def test_a_worker_of_the_backup_keeps_its_name_from_nobody_until_it_is_heard_again(
+    yard: Yard, fresh: Yard, data: Path, tmp_path: Path
+) -> None:
+    """The state folders of workers are in no backup, so a lost machine's worker comes as a new install."""
+    batch_id = validated(yard, 8)
+    lost, running = machine(yard, "lost"), machine(yard, "running")
+    (grant,) = running.claim().grants
+    saved(yard, data, tmp_path)
+    back = put_back(fresh, tmp_path)
+    later(back, 1)
+    running.yard = back
+    assert running.beat(grant.lease_id).leases == {grant.lease_id: LeaseVerdict.RENEWED}
+    with pytest.raises(Conflict, match="is alive"):
+        Machine(back, "running", install_id="another").hello()
+    assert Machine(back, "lost", install_id="another").hello().worker_id == lost.id
+    with pytest.raises(Conflict, match="superseded"):
+        replace(lost, yard=back).beat()
+    running.finish(batch_id, grant)
+
+
+@ON_SQLITE
 def test_leases_of_the_backup_are_not_overdue_when_it_is_put_back(
     yard: Yard, fresh: Yard, data: Path, tmp_path: Path
 ) -> None:
@@ -242,6 +265,27 @@ def test_a_content_of_the_right_size_is_told_as_damaged_by_each_backup_until_it_
     yard.blobs.put(key, [good])
     assert saved(yard, data, tmp_path).damaged == ()
     assert LocalBlobs(tmp_path / "backup" / "blobs").read(key) == good
+
+
+@ON_SQLITE
+def test_what_was_lost_or_damaged_since_an_earlier_backup_is_told_and_its_whole_copy_stays(
+    yard: Yard, data: Path, tmp_path: Path
+) -> None:
+    lost, cut, noticed = (files.content(yard, USER, input_file(yard, rows)).blob_key for rows in (1, 2, 3))
+    good = {key: yard.blobs.read(key) for key in (lost, cut, noticed)}
+    assert saved(yard, data, tmp_path).damaged_here == ()
+    yard.blobs.delete(lost)
+    damage(yard.blobs, cut, WAYS["halved"])
+    damage(yard.blobs, noticed, WAYS["flipped"])
+    note_damage(yard, noticed, "its bytes are not those that were written")
+    for _ in range(2):
+        made = saved(yard, data, tmp_path)
+        assert (made.damaged, set(made.damaged_here)) == ((), {lost, cut, noticed})
+    copies = LocalBlobs(tmp_path / "backup" / "blobs")
+    for key, content in good.items():
+        assert copies.read(key) == content
+        yard.blobs.put(key, [content])
+    assert saved(yard, data, tmp_path).damaged_here == (), "though nothing has looked at it since"
 
 
 @ON_SQLITE

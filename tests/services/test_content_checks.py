@@ -3,14 +3,14 @@
 import pytest
 from sqlmodel import select
 
-from app.db.tables import Blob
+from app.db.tables import Blob, File, Segment
 from app.domain.errors import Conflict
 from app.services import files
 from app.services.content_checks import Found, State, Totals, check
 from app.services.context import Yard
 from tests.damaged import WAYS, damage, flip
 from tests.services.test_damaged_inputs import input_of, told
-from tests.yards import USER, batch, input_file, machine, validated
+from tests.yards import USER, Controller, batch, events, input_file, machine, validated
 
 
 def checked(yard: Yard) -> tuple[list[Found], Totals]:
@@ -41,13 +41,14 @@ def test_what_is_damaged_is_named_marked_and_sound_again_once_it_was_put_back(ya
     source = input_of(yard, batch_id).key
     good = {each: damage(yard.blobs, each, WAYS[way]) for each in (key, source)}
     found, totals = checked(yard)
-    by_blob = {each.blob: each for each in found if "rows 4-7" not in each.of}
+    by_blob = {each.blob: each for each in found if "rows 5-8" not in each.of}
     assert by_blob.keys() == {key, source}
     assert {each.state for each in found} == {State.DAMAGED}
-    assert by_blob[key].of == f"rows 0-3 of {batch_id}"
+    assert by_blob[key].of == f"stored rows 1-4 of {batch_id} (the first is 1)"
     file_id = batch(yard, batch_id).input_file_id
     assert by_blob[source].of == f"{file_id} (input.jsonl) of {batch_id}"
-    assert "Upload the file again" in by_blob[source].do
+    assert f"restore blobs/{source[:2]}/{source[2:4]}/{source} of the data folder" in by_blob[source].do
+    assert "uploads the file again" in by_blob[source].do
     assert totals.wrong == len(found)
     assert {frozenset(data) for data in told(yard, batch_id)} == {
         frozenset({"file", "what"}),
@@ -61,6 +62,35 @@ def test_what_is_damaged_is_named_marked_and_sound_again_once_it_was_put_back(ya
     assert ({each.state for each in found}, len(found), totals.wrong) == ({State.SOUND_AGAIN}, 2, 0)
     assert b"".join(files.pieces(yard, files.content(yard, USER, file_id), 0, 10**9)) == good[source]
     assert checked(yard)[0] == []
+    assert events(yard, batch_id).count("batch.repaired") == 2
+
+
+def test_a_file_of_no_batch_that_was_put_back_is_recorded_once_as_repaired(yard: Yard) -> None:
+    file_id = input_file(yard, 2)
+    key = files.content(yard, USER, file_id).blob_key
+    good = damage(yard.blobs, key, WAYS["flipped"])
+    checked(yard)
+    yard.blobs.put(key, [good])
+    checked(yard)
+    checked(yard)
+    assert events(yard, file_id)[-2:] == ["file.damaged", "file.repaired"]
+
+
+def test_nothing_is_to_be_done_about_stored_rows_whose_batch_has_its_result_files(yard: Yard) -> None:
+    batch_id, one = validated(yard, rows=4), machine(yard)
+    one.finish(batch_id, one.claim(want=4).grants[0])
+    Controller(yard).works()
+    with yard.store.read() as session:
+        (key,) = session.exec(select(Segment.blob_key).where(Segment.batch_id == batch_id)).all()
+        output = batch(yard, batch_id).output_file_id
+        (result,) = session.exec(select(File.blob_key).where(File.id == output)).all()
+    damage(yard.blobs, key, WAYS["flipped"])
+    (found,) = checked(yard)[0]
+    assert (found.blob, found.do.partition(",")[0]) == (key, "nothing")
+    damage(yard.blobs, result, WAYS["flipped"])
+    by_blob = {each.blob: each for each in checked(yard)[0]}
+    assert "stored rows" in by_blob[result].do
+    assert "operator" not in by_blob[result].do, "who reads this is the operator"
 
 
 def test_the_shards_whose_input_is_damaged_are_named(yard: Yard) -> None:
@@ -68,7 +98,7 @@ def test_the_shards_whose_input_is_damaged_are_named(yard: Yard) -> None:
     content = yard.blobs.read(input_of(yard, batch_id).key)
     damage(yard.blobs, input_of(yard, batch_id).key, lambda old: flip(old, len(content) // 2))
     found, totals = checked(yard)
-    assert [each.of for each in found][1:] == [f"rows 4-7 of the input of {batch_id}"]
+    assert [each.of for each in found][1:] == [f"input rows 5-8 of {batch_id} (the first is 1)"]
     assert (totals.shards, totals.wrong) == (3, 2)
 
 

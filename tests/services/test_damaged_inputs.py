@@ -108,7 +108,7 @@ class _Breaking(LocalBlobs):
     def open(self, key: str, start: int = 0, end: int | None = None) -> BinaryIO:
         """Open, as ever."""
         if self.is_read:
-            damage(LocalBlobs(self._root), key, WAYS["flipped"])
+            damage(LocalBlobs(self.root), key, WAYS["flipped"])
         self.is_read = True
         return super().open(key, start, end)
 

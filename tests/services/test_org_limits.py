@@ -77,7 +77,8 @@ def test_the_last_place_is_given_once_however_two_calls_race_for_it(store: Store
         second = doing(lambda: make(yard, 2))
         second.assert_waits(yard.store)
     first.result()
-    with pytest.raises(LimitReached, match=f"limit org_{kind} reached: .* at most {bounds[kind]} ") as refused:
+    used = f"{bounds[kind]:,} of at most {bounds[kind]:,} "
+    with pytest.raises(LimitReached, match=f"limit org_{kind} reached: this org has {used}") as refused:
         second.result()
     assert (refused.value.status, refused.value.code) == (429, "limit_reached")
     assert f"GPUYARD_ORG_{kind.upper()}" in refused.value.message

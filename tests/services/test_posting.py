@@ -247,6 +247,11 @@ def test_a_url_that_webhooks_cannot_be_sent_to_is_refused_with_the_reason(url: s
         posting.check_url(url, ())
 
 
+def test_plain_http_is_refused_with_the_setting_that_allows_it() -> None:
+    with pytest.raises(ValueError, match="webhook_networks"):
+        posting.check_url("http://127.0.0.1:9911/", ())
+
+
 def test_a_good_url_is_kept_in_one_spelling() -> None:
     assert posting.check_url("HTTPS://Hooks.Example.org/ä?x=1", ()) == "https://hooks.example.org/%C3%A4?x=1"
     assert posting.check_url("http://127.0.0.1:9/", HERE) == "http://127.0.0.1:9/"

@@ -40,7 +40,13 @@ export const post = (path, body = {}) => answer("POST", path, JSON.stringify(bod
 
 /** Fetch a file and hand it to the browser's downloads. A plain link could not carry the key. */
 export async function download(path, name) {
-  const url = URL.createObjectURL(await reached(async () => (await call("GET", path)).blob()));
+  const fetched = () => reached(async () => (await call("GET", path)).blob());
+  const content = await fetched().catch((error) => {
+    if (error.status !== 0) throw error;
+    // A damaged file breaks off before the first wrong byte. Asked once more, the server says what is wrong.
+    return fetched();
+  });
+  const url = URL.createObjectURL(content);
   const link = document.createElement("a");
   link.href = url;
   link.download = name;

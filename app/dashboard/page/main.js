@@ -78,7 +78,7 @@ function stop() {
 function failed(name, error, wait) {
   if (!(error instanceof ApiError)) console.error(error);
   if (error.status === 401) leave(error.message);
-  else if (error.status === 403) tell(name, `This key may not see this. ${error.message}`);
+  else if (error.status === 403) tell(name, `This key may not see this: ${error.message}`);
   else byId("connection").textContent = `${error.message} Next try in ${Math.round(wait)} s; what is shown may be old.`;
 }
 
