@@ -58,9 +58,9 @@ class Serving:
         """Give those of a row's parameters that it does not take."""
         return refused(self.unsupported.get(endpoint, frozenset()), endpoint, parameters) if parameters else frozenset()
 
-    def could_run(self, need: "Requirement", model: str) -> bool:
-        """Tell whether it serves, or would fetch, a model of `need` and takes what the rows of that model ask for."""
-        return (self.serves(model) or self.pulls) and not self.refuses(need.endpoint, need.asked_of(model))
+    def could_run(self, endpoint: str, model: str, parameters: Collection[str]) -> bool:
+        """Tell whether it serves or would fetch a model, and takes what the rows of that model ask for."""
+        return (self.serves(model) or self.pulls) and not self.refuses(endpoint, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def can_serve(runtimes: Collection[Serving], need: Requirement, *, live_only: bo
     `live_only=False` asks whether they ever could: what a runtime that is down now served when it last answered counts.
     """
     usable = [r for r in runtimes if (r.alive or not live_only) and need.endpoint in r.endpoints]
-    return bool(usable) and all(any(r.could_run(need, model) for r in usable) for model in need.models)
+    return bool(usable) and all(any(r.could_run(need.endpoint, *ask) for r in usable) for ask in need.asks)
 
 
 def missing_models(workers: Collection[Collection[Serving]], need: Requirement) -> tuple[str, ...]:

@@ -33,10 +33,7 @@ class Needs:
         for endpoint in set(self._endpoints.values()):
             usable = [r for r in runtimes if r.alive and endpoint in r.endpoints]
             if usable:
-                lacking = self._mask(
-                    not any((r.serves(model) or r.pulls) and not r.refuses(endpoint, names) for r in usable)
-                    for model, names in self._asks
-                )
+                lacking = self._mask(not any(r.could_run(endpoint, *ask) for r in usable) for ask in self._asks)
                 found |= {
                     key for key, mask in self._masks.items() if self._endpoints[key] == endpoint and not mask & lacking
                 }

@@ -74,11 +74,11 @@ def why_held(workers: Iterable[tuple[str, Collection[Serving]]], needs: Collecti
     """
     held = [(name, runtime) for name, runtimes in workers for runtime in runtimes]
     ill: dict[tuple[str, str], str] = {}
-    for need, model in ((asked, model) for asked in needs for model in asked.models):
+    for endpoint, (model, asked) in ((need.endpoint, ask) for need in needs for ask in need.asks):
         fit = [
             (name, runtime)
             for name, runtime in held
-            if need.endpoint in runtime.endpoints and runtime.serves(model) and runtime.could_run(need, model)
+            if endpoint in runtime.endpoints and runtime.serves(model) and runtime.could_run(endpoint, model, asked)
         ]
         if not any(runtime.alive and not runtime.reason for _, runtime in fit):
             ill |= {(name, runtime.name): _trouble(name, runtime) for name, runtime in fit}
@@ -148,7 +148,8 @@ def _unserved(reachable: Sequence[WorkerView], needs: Collection[Requirement], p
                 lost = [(name, runtime) for name, runtime in down if _might_serve(runtime, model)]
                 return _with(f"no worker of pool {pool} serves model {model} now", lost)
         for model, names in missing_parameters([served], need).items():
-            lost = [(name, runtime) for name, runtime in down if runtime.could_run(need, model)]
+            asked = need.asked_of(model)
+            lost = [(name, runtime) for name, runtime in down if runtime.could_run(need.endpoint, model, asked)]
             return _with(f"no worker of pool {pool} that serves model {model} takes {_listed(sorted(names))} now", lost)
     if any(need.parameters for need in needs):
         return f"no worker of pool {pool} serves all models and takes all parameters of a shard now"
