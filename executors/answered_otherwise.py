@@ -1,8 +1,7 @@
 """Answers that are not what their row asked for, although a runtime gave them: they count as answered, and are counted.
 
-A runtime may ignore `response_format`, and what stands before it may have another model answer. Whether an answer
-matches its schema is not looked at, only whether it is JSON, and an object where one was asked for: a schema's patterns
-could keep this process busy for ever. A row that asks for no format costs a search for its name.
+A runtime may ignore `response_format`, and what stands before it may have another model answer. A row that asks for no
+format costs a search for its name.
 """
 
 import json
@@ -14,16 +13,22 @@ import msgspec
 from app.domain.rows import Row
 from app.domain.runtimes import ServedModel
 from executors.answered_names import named_model
+from executors.schemas import matches
 
 _RESPONSES = "/v1/responses"
 _KEYS = {"/v1/chat/completions": b'"response_format"', _RESPONSES: b'"format"'}
+_NO_SCHEMA = msgspec.Raw(b"null")
 _JSON = frozenset({"json_object", "json_schema"})
+
+
+class _Named(msgspec.Struct):
+    schema: msgspec.Raw = _NO_SCHEMA
 
 
 class _Format(msgspec.Struct):
     type: Any = None
-    schema: Any = None
-    json_schema: Any = None
+    schema: msgspec.Raw = _NO_SCHEMA
+    json_schema: _Named | None = None
 
 
 class _Text(msgspec.Struct):
@@ -83,7 +88,7 @@ def is_off_format(row: Row, body: bytes) -> bool:
         texts = list(_of_response(_response.decode(body)) if is_response else _of_chat(_chat.decode(body)))
     except (msgspec.MsgspecError, RecursionError):
         return False  # a request or an answer of another shape: it is judged elsewhere
-    return not all(_fits(text, wants_object=_wants_object(asked)) for text in texts)
+    return not all(_fits(text, asked) for text in texts)
 
 
 def is_of_other_model(asked: str, body: bytes, models: Iterable[ServedModel]) -> bool:
@@ -108,16 +113,12 @@ def _of_response(answer: _Response) -> Iterator[str]:
                 yield part.text if isinstance(part.text, str) else ""
 
 
-def _wants_object(asked: _Format) -> bool:
-    if asked.type == "json_object":
-        return True
-    inner = asked.json_schema.get("schema") if isinstance(asked.json_schema, dict) else asked.schema
-    return isinstance(inner, dict) and inner.get("type") == "object"
-
-
-def _fits(text: str, *, wants_object: bool) -> bool:
+def _fits(text: str, asked: _Format) -> bool:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) or not wants_object
+    if asked.type == "json_object":
+        return isinstance(value, dict)
+    schema = asked.json_schema.schema if asked.json_schema is not None else asked.schema
+    return matches(value, bytes(schema)) is not False

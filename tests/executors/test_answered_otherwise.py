@@ -11,6 +11,10 @@ from executors.answered_otherwise import is_of_other_model, is_off_format
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 OBJECT = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object", "properties": {}}}}
+PERSON = {"type": "object", "properties": {"age": {"$ref": "#/$defs/age"}}, "required": ["age"]}
+PERSON |= {"additionalProperties": False, "$defs": {"age": {"type": "integer", "minimum": 0}}}
+NAMED = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": PERSON}}
+NO_SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "person"}}}
 LIST = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array"}}}
 
 
@@ -41,6 +45,13 @@ def response(text: str) -> bytes:
         (OBJECT, '"text"', True),
         (LIST, "[1]", False),
         (LIST, "no", True),
+        (NAMED, '{"age": 7}', False),
+        (NAMED, '{"age": -7}', True),
+        (NAMED, '{"age": "7"}', True),
+        (NAMED, '{"age": 7, "name": "x"}', True),
+        (NAMED, "{}", True),
+        (NO_SCHEMA, "{}", False),
+        (NO_SCHEMA, "no", True),
         ({"type": "text"}, "no", False),
         (None, "no", False),
     ],
