@@ -1,16 +1,19 @@
 """One API process: what would stop it is found before it listens, then it serves until it is told to stop."""
 
+import asyncio
+import errno
 import resource
 import signal
 import socket
 import ssl
 import sys
 from contextlib import suppress
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from app.api.http_wire import HttpWire
+from app.api.http_wire import HttpWire, log_full
 from app.api.main import begin, close_listeners, create_app
 from app.services import beginnings, tokens
 from app.services.opening import open_yard
@@ -62,11 +65,25 @@ def check_certificate(settings: ServerSettings) -> None:
 class _Server(uvicorn.Server):
     """uvicorn waits for the calls under way before it ends; those that only wait for a bell are answered first."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        asyncio.get_running_loop().set_exception_handler(_log_in_a_line)
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""
         if isinstance(self.config.app, FastAPI):
             close_listeners(self.config.app)
         await super().shutdown(sockets)
+
+
+def _log_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Without files asyncio accepts nothing for a second, and hands a traceback to this for each that it did not."""
+    error = context.get("exception")
+    if "socket" in context and isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        log_full("connections wait until one of them ends")
+    else:
+        loop.default_exception_handler(context)
 
 
 def _take_all_the_files_there_are() -> None:
