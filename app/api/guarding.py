@@ -66,6 +66,7 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             _refuse_nul(request)
             if scopes:
+                ORG.set(request.headers.get("authorization", ""))  # until it is known whose key that is
                 request.state.caller = caller = await self.threads.run(_admit, request, scopes)
                 ORG.set(caller.org_id)
             if limit is None:

@@ -29,18 +29,21 @@ ORG: ContextVar[str] = ContextVar("the id of the org that calls", default="")
 
 
 class Turns:
-    """Threads of one kind, in one event loop: which org gets the next one."""
+    """Threads of one kind, in one event loop: which org gets the next one.
+
+    Of more than two the last free one is for an org that has none: it waits for no call of another.
+    """
 
     def __init__(self, count: int) -> None:
         self._free = count
+        self._kept = 1 if count > 2 else 0  # noqa: PLR2004 - above
         self._of_org: Counter[str] = Counter()
         self._waiting: dict[str, deque[Future[None]]] = {}
 
     async def take(self, org_id: str) -> None:
         """Wait for a thread. The caller gives it back."""
-        if self._free:
-            self._free -= 1
-            self._of_org[org_id] += 1
+        if self._may(org_id):
+            self._grant(org_id)
             return
         turn: Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(org_id, deque()).append(turn)
@@ -57,16 +60,21 @@ class Turns:
         self._of_org[org_id] -= 1
         if not self._of_org[org_id]:
             del self._of_org[org_id]
-        while self._free and self._waiting:
-            org_id = min(self._waiting, key=self._of_org.__getitem__)
+        while self._waiting and self._may(org_id := min(self._waiting, key=self._of_org.__getitem__)):
             waiting = self._waiting.pop(org_id)
             turn = waiting.popleft()
             if waiting:
                 self._waiting[org_id] = waiting  # behind the others
             if not turn.done():
-                self._free -= 1
-                self._of_org[org_id] += 1
+                self._grant(org_id)
                 turn.set_result(None)
+
+    def _may(self, org_id: str) -> bool:
+        return self._free > (self._kept if self._of_org[org_id] else 0)
+
+    def _grant(self, org_id: str) -> None:
+        self._free -= 1
+        self._of_org[org_id] += 1
 
 
 class Threads:

@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 import uvicorn
 
-from app.api.http_wire import HttpWire
+from app.api.http_wire import MAX_HEAD_BYTES, HttpWire
 
 STALL_SECONDS = 0.4
 PATIENCE_SECONDS = 30.0
 
 
 class Impatient(HttpWire):
-    stall_seconds = STALL_SECONDS
+    stall_seconds = linger_seconds = STALL_SECONDS
+    least_bytes_per_second = 5
 
 
-async def reads_all(_scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-    """Answer with the number of bytes that came."""
-    count, more = 0, True
+async def reads_all(scope: Any, receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    """Answer with the number of bytes that came; at once, when asked for what is refused."""
+    count, more = 0, scope["path"] != "/refused"
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -82,3 +83,30 @@ def test_a_head_that_comes_byte_by_byte_has_its_time_as_a_whole(address: tuple[s
 def test_a_body_that_comes_slowly_and_goes_on_is_waited_for(address: tuple[str, int]) -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
     assert told(address, head, *[b"abc"] * 3, pause=STALL_SECONDS * 0.6).count(b"9 bytes") == 1
+
+
+def test_a_body_that_comes_byte_by_byte_is_not_waited_for(address: tuple[str, int]) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
+    answer = told(address, head, *[b"x"] * 30, pause=STALL_SECONDS * 0.8)
+    assert not answer or answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_rest_of_a_body_whose_answer_was_sent_is_not_waited_for(address: tuple[str, int]) -> None:
+    head = b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    answer = told(address, head, *[b"xxx"] * 30, pause=STALL_SECONDS / 8)
+    assert b"408" not in answer
+    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(head + b"x")
+        assert connection.makefile("rb").read().count(b"0 bytes") == 1
+
+
+def test_a_head_is_counted_from_where_it_begins(address: tuple[str, int]) -> None:
+    rest = b" " * (MAX_HEAD_BYTES * 2)
+    head = b"POST /refused HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(rest)
+    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(head)
+        assert b"0 bytes" in connection.recv(4096)
+        connection.sendall(rest + b"GET / HTTP/1.1\r\nHost: x\r\n")
+        threading.Event().wait(STALL_SECONDS / 4)  # so that the two halves are not read together
+        connection.sendall(b"Connection: close\r\n\r\n")
+        assert b"0 bytes" in connection.makefile("rb").read()
