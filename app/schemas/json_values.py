@@ -6,8 +6,9 @@ _QUOTES = 4
 
 
 def has_more_values(text: bytes, most: int) -> bool:
-    """Whether a JSON text may have more than `most` values; every value but one is behind a comma or a bracket.
+    """Whether a JSON text may have more than `most` values. Every value but one is behind a comma or a bracket.
 
+    An object or a list in a list counts as two.
     What is inside of strings is only left out of the count where the text has more of these without that.
     """
     if len(text) <= most or _count(text) <= most:
