@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from app.api.threads import ORG, Threads
+from app.api.threads import ORG, Threads, Turns
 
 BOUND_SECONDS = 20.0
 
@@ -71,16 +71,16 @@ def test_a_thread_that_is_free_goes_to_the_org_that_has_the_fewest() -> None:
 @pytest.mark.parametrize("has_its_turn", [False, True])
 def test_a_call_that_is_given_up_while_it_waits_leaves_its_thread_to_the_next(*, has_its_turn: bool) -> None:
     async def run() -> None:
-        calls = Calls(1)
-        first, second, third = (calls.make("one") for _ in range(3))
-        await calls.until_begun(1)
+        turns = Turns(1)
+        await turns.take("one")
+        given_up = asyncio.create_task(turns.take("one"))
+        await asyncio.sleep(0)
         if has_its_turn:
-            calls.release(1)
-            await first  # its thread is the second one's now, which has not gone on yet
-        second.cancel()
-        calls.release(2)
-        await asyncio.gather(first, second, third, return_exceptions=True)
-        assert second.cancelled()
-        assert calls.began == ["one", "one"]
+            turns.give_back("one")
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        if not has_its_turn:
+            turns.give_back("one")
+        await asyncio.wait_for(turns.take("another"), BOUND_SECONDS)
 
     asyncio.run(run())
