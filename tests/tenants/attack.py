@@ -279,10 +279,13 @@ async def large_headers(org: Attack) -> AsyncIterator[str]:
 
 
 async def slow_bodies(org: Attack) -> AsyncIterator[str]:
-    """Calls whose body has begun and does not go on."""
+    """Calls whose body has begun and does not go on, for a while: the org's other calls are refused meanwhile."""
+    held: list[Connection] = []
     calls = (org.worker.open("POST", "/workers/x/bye", b"{", length=MIB) for _ in range(SLOW_UPLOADS))
-    async for label in _held(org.hold, calls):
+    async for label in _held(held.append, calls):
         yield label
+    for _, writer in held:
+        writer.close()
 
 
 ATTACKS: dict[str, tuple[Act, float]] = {
