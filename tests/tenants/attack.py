@@ -13,6 +13,7 @@ import os
 import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import cache
 from typing import Any
 
 from tests.tenants.hostile import BOUNDARY, MIB, Act, Attack, Plan, batch_of, form
@@ -259,11 +260,16 @@ async def deep_json(org: Attack) -> AsyncIterator[str]:
     yield (await org.worker.call("POST", "/workers/register", bodies[org.number % len(bodies)])).label
 
 
+@cache
+def _heartbeat_of(value: bytes, size: int) -> bytes:
+    return b'{"boot_id":"b","leases":[' + b",".join([value] * ((size - 30) // (len(value) + 1))) + b"]}"
+
+
 async def large_json(org: Attack) -> AsyncIterator[str]:
     """Heartbeats with lists that are long and wrong: as long as is taken, a little less, and far more."""
     for size in (60 * 1024, 2 * MIB - 1024, 16 * MIB - 1024):
         for value in (b"{}", b"1"):
-            body = b'{"boot_id":"b","leases":[' + b",".join([value] * ((size - 30) // (len(value) + 1))) + b"]}"
+            body = _heartbeat_of(value, size)
             async for label in at_once(
                 org.worker.call("POST", f"/workers/{org.worker_id}/heartbeat", body) for _ in range(4)
             ):
