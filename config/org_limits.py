@@ -52,3 +52,9 @@ class OrgLimitSettings(Common):
     org_webhook_tests: PositiveInt = Field(
         _DEFAULT.webhook_tests, description=f"Webhook tests of an org under way at one API process. {_UNDER_WAY}"
     )
+    org_bodies: PositiveInt = Field(
+        _DEFAULT.bodies,
+        description="Calls of an org whose JSON body has not arrived in full, or is longer than 64 KiB, at one API "
+        f"process. {_UNDER_WAY}",
+    )
+    org_body_bytes: PositiveInt = Field(_DEFAULT.body_bytes, description=f"Bytes of these bodies. {_UNDER_WAY}")

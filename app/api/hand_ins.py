@@ -7,10 +7,12 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from app.api.errors import refusal_of
+from app.api.guarding import MAX_VALUES
 from app.api.in_flight import InFlight, UnderWay
 from app.api.pouring import PIECE_BYTES, pour
 from app.api.threads import WORKER_CONTENTS
 from app.domain.errors import BadRequest, TooLarge
+from app.schemas.json_values import has_more_values
 from app.schemas.segments import MAX_BYTES, HandInAnswer, HandInHeader
 from app.services import handins
 from app.services.context import Caller, Yard
@@ -83,6 +85,9 @@ def _judge(yard: Yard, caller: Caller, line: bytes) -> handins.HandIn:
 
 
 def _parsed(line: bytes) -> HandInHeader:
+    if has_more_values(line, MAX_VALUES):
+        message = f"the header of a hand-in has at most {MAX_VALUES} values; send fewer parts"
+        raise BadRequest(message, code="too_many_values")
     try:
         return HandInHeader.model_validate_json(line)
     except ValidationError as error:

@@ -2,9 +2,14 @@
 
 import asyncio
 import fcntl
+import logging
+import resource
 import socket
 import struct
+import sys
 import termios
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -19,10 +24,45 @@ MAX_HEAD_BYTES = 64 * 1024
 """Of a request's line and headers. uvicorn has no bound of its own: one caller could fill the memory."""
 
 STALL_SECONDS = 60.0
-"""For a request's line and headers, for each next piece of its body, and for a connection that says nothing at all.
+"""For a request's line and headers, for each next part of its body, and for a connection that says nothing at all.
 
-uvicorn waits for ever: who opens sockets and sends half a request in each would take all the files that there are.
+uvicorn waits for ever: half a request in each of many sockets would take all the files that there are.
 """
+
+LEAST_BYTES_PER_SECOND = 1024
+"""A body that comes more slowly for STALL_SECONDS is not waited for: one of 100 KiB has at most two minutes."""
+
+LINGER_SECONDS = 5.0
+"""For the rest of a body whose request is answered already: time to read the answer, not to send it all."""
+
+SPARE_FILES = 2304
+"""Of the files that a process may open, connections leave so many to others, or a quarter: asyncio accepts 2048
+connections in one go, and the databases and contents need theirs."""
+
+LOG_SECONDS = 60.0
+"""Between two lines of the log that say that there are too many connections."""
+
+
+def most_connections() -> int:
+    """Return how many connections may be open, by how many files may be."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if files == resource.RLIM_INFINITY else files - min(files // 4, SPARE_FILES)
+
+
+def _seldom() -> Callable[[str], None]:
+    log, last = logging.getLogger("gpuyard.api"), float("-inf")
+
+    def warn(message: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= LOG_SECONDS:
+            last = time.monotonic()
+            log.warning("as many connections as this process has files for (ulimit -n): %s", message)
+
+    return warn
+
+
+log_full = _seldom()
+"""Log, at most once in LOG_SECONDS, what was done because there are too many connections."""
 
 UNREAD_SECONDS = 60.0
 """A caller that takes nothing of its answer for so long is cut off, and what was kept for it is freed."""
@@ -32,14 +72,18 @@ class HttpWire(HttpToolsProtocol):
     """uvicorn's parser of one connection."""
 
     stall_seconds = STALL_SECONDS
+    least_bytes_per_second = LEAST_BYTES_PER_SECOND
+    linger_seconds = LINGER_SECONDS
     unread_seconds = UNREAD_SECONDS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._is_in_head = True
         self._head_bytes = self._piece_bytes = 0
+        self._is_between = self._begins_piece = True
         self._is_receiving = True
         self._heard_at = 0.0
+        self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
         self._unread_timer: asyncio.TimerHandle | None = None
@@ -52,6 +96,8 @@ class HttpWire(HttpToolsProtocol):
         # And above 0: with that a TLS transport of asyncio counts as full while it is empty.
         transport.set_write_buffer_limits(high=1)
         self._wait()
+        if len(self.connections) > most_connections():
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
@@ -62,8 +108,9 @@ class HttpWire(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse; a head that has not ended by now and is too long is refused."""
-        if not self._is_in_head:  # a head has its time as a whole: else one byte a minute would do
-            self._heard_at = self.loop.time()
+        if not self._is_in_head:
+            self._body_bytes += len(data)
+        self._begins_piece = self._is_between
         self._piece_bytes = len(data)
         self._head_bytes += len(data)
         super().data_received(data)
@@ -72,21 +119,36 @@ class HttpWire(HttpToolsProtocol):
             self._refuse(errors.envelope(431, message, code="headers_too_large"))
 
     def on_message_begin(self) -> None:
-        """Begin to count, with the piece in which it begins."""
-        self._is_in_head, self._head_bytes = True, self._piece_bytes
+        """Begin to count: with the piece in which it begins, unless that piece has the end of another message too."""
+        self._is_in_head, self._head_bytes = True, self._piece_bytes if self._begins_piece else 0
+        self._is_between = self._begins_piece = False
         super().on_message_begin()
         self._is_receiving = True
         self._wait()
 
     def on_headers_complete(self) -> None:
-        """Stop counting."""
-        self._is_in_head, self._heard_at = False, self.loop.time()
+        """Stop counting, and begin to count the body."""
+        self._is_in_head, self._heard_at, self._body_bytes = False, self.loop.time(), 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The rest is the answer's business."""
-        self._is_receiving = False
+        self._is_receiving, self._is_between = False, True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait a moment for the rest of a body that nobody needs, so that the caller reads its answer."""
+        super().on_response_complete()
+        if self._is_lingering and not self.transport.is_closing():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(self.linger_seconds, self._look)
+
+    @property
+    def _is_lingering(self) -> bool:
+        """Whether what comes is the body of a request that has its answer."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered and self._is_receiving and not self._is_in_head
 
     def _wait(self) -> None:
         self._heard_at = self.loop.time()
@@ -94,12 +156,16 @@ class HttpWire(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.stall_seconds, self._look)
 
     def _look(self) -> None:
-        """End a connection of which nothing more came; one timer a request, however many pieces it comes in."""
+        """End a connection of which too little came; one timer a request, however many pieces it comes in."""
         self._timer = None
         if not self._is_receiving or self.transport.is_closing():
             return
-        if self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
-            self._heard_at = self.loop.time()  # it is we who are not ready for more
+        if self._is_lingering:
+            self.transport.close()
+            return
+        is_our_wait = self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue)
+        if is_our_wait or self._body_bytes >= self.stall_seconds * self.least_bytes_per_second:
+            self._heard_at, self._body_bytes = self.loop.time(), 0
         left = self._heard_at + self.stall_seconds - self.loop.time()
         if left > 0:
             self._timer = self.loop.call_later(left, self._look)
@@ -107,7 +173,29 @@ class HttpWire(HttpToolsProtocol):
             self.transport.close()
         else:
             message = f"the rest of the request did not come within {self.stall_seconds:g} s"
+            if not self._is_in_head:
+                message += f", or at less than {self.least_bytes_per_second} bytes a second"
             self._refuse(errors.envelope(408, message, code="request_incomplete"))
+
+    def _make_room(self) -> None:
+        """Close the twentieth of all connections that has waited longest for its caller; if all are calls, this one."""
+        waiting = [other for other in self.connections if isinstance(other, HttpWire) and other.waits_for_caller]
+        waiting.sort(key=lambda other: other.waiting_since)
+        closed = waiting[: max(1, len(self.connections) // 20)] or [self]
+        log_full("those that waited longest for their callers are closed")
+        for other in closed:
+            other.transport.abort()
+
+    @property
+    def waits_for_caller(self) -> bool:
+        """Whether nothing is being done for it: it is idle, or half a request has come."""
+        is_open = self.transport is not None and not self.transport.is_closing()
+        return is_open and (self._is_receiving or self.cycle is None or self.cycle.response_complete)
+
+    @property
+    def waiting_since(self) -> float:
+        """When its request began, or its body, or the minute of the body that goes on."""
+        return self._heard_at
 
     def pause_writing(self) -> None:
         """Wait for the caller to read, and not for ever."""

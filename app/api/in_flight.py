@@ -31,6 +31,8 @@ class UnderWay(StrEnum):
     HAND_INS = "hand_ins"
     HAND_IN_BYTES = "hand_in_bytes"
     WEBHOOK_TESTS = "webhook_tests"
+    BODIES = "bodies"
+    BODY_BYTES = "body_bytes"
 
 
 _COUNTED: Mapping[UnderWay, str] = {
@@ -43,6 +45,8 @@ _COUNTED: Mapping[UnderWay, str] = {
     UnderWay.HAND_INS: "calls with results under way",
     UnderWay.HAND_IN_BYTES: "bytes of results under way",
     UnderWay.WEBHOOK_TESTS: "webhook tests under way",
+    UnderWay.BODIES: "calls whose body has not arrived",
+    UnderWay.BODY_BYTES: "bytes of bodies under way",
 }
 
 

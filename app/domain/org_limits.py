@@ -32,6 +32,8 @@ class OrgLimits:
     hand_ins: int = 64
     hand_in_bytes: int = 256 * 2**20
     webhook_tests: int = 4
+    bodies: int = 2_000
+    body_bytes: int = 64 * 2**20
 
 
 _QUOTAS: Mapping[str, tuple[str, str]] = {

@@ -32,7 +32,7 @@ class PoolTiming(Wire):
 class PoolChange(Wire):
     """What to change. A field that is absent stays; null takes a bound away."""
 
-    slots: dict[SlotClass, SlotCount] | None = None
+    slots: Annotated[dict[SlotClass, SlotCount], Field(max_length=4)] | None = None
     max_load: float | None = Field(default=None, gt=0, le=1e6)
     min_memory_gb: Figure | None = None
     max_losses: int | None = Field(default=None, ge=1, le=1_000_000)

@@ -1,17 +1,46 @@
 """The base of every wire type, and the types all rooms share."""
 
-from typing import Annotated
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from app.domain.rows import Usage
 from app.domain.timing import MAX_TOLERATION_SECONDS
+
+
+def _stop_early(schema: Any) -> None:
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _stop_early(part)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "list":
+        schema["fail_fast"] = True
+    elif schema.get("type") == "dict" and "max_length" in schema:
+        most, inner = schema["max_length"], cast("CoreSchema", dict(schema))
+
+        def is_short(value: object) -> object:
+            if isinstance(value, dict) and len(value) > most:
+                raise PydanticKnownError(
+                    "too_long", {"field_type": "Dictionary", "max_length": most, "actual_length": len(value)}
+                )
+            return value
+
+        schema.clear()
+        schema.update(core_schema.no_info_before_validator_function(is_short, inner))
 
 
 class Wire(BaseModel):
     """A message between the two sides. Unknown keys are ignored, so two versions understand each other."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Stop at the first value of a list that is wrong: a caller is told one, and to note 50,000 is slow."""
+        schema = handler(source)
+        _stop_early(handler.resolve_ref_schema(schema))
+        return schema
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=128)]

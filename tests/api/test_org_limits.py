@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -26,6 +27,7 @@ from tests.migrated import migrate
 from tests.served import ADMIN_KEY, Served, rows, serving
 
 UNREAD_SECONDS = 1.0
+MIB = 1024 * 1024
 CONTENT_BYTES = 30_000_000
 """More than the sockets between both ends hold."""
 
@@ -154,6 +156,69 @@ def test_uploads_of_an_org_are_bounded_and_the_sdk_tries_again(impatient: Served
         assert uploaded(impatient, b"x", impatient.key("submit", org="other"))
     until(lambda: not under_way(impatient, "uploads"))
     assert uploaded(impatient, b"x")
+
+
+@pytest.mark.parametrize(
+    ("bound", "length", "code"),
+    [({"org_bodies": 2}, 10, "too_many_bodies"), ({"org_body_bytes": 2_500_000}, 1_200_000, "too_many_body_bytes")],
+)
+def test_bodies_of_an_org_that_have_not_arrived_are_bounded(
+    sqlite_databases: Databases, tmp_path: Path, until: Callable[..., None], bound: Any, length: int, code: str
+) -> None:
+    form = ("Content-Type: application/json", f"Content-Length: {length}")
+    with serving(sqlite_databases.copy_of(migrate), tmp_path / "data", **bound) as served:
+        key, content = served.key("worker", org="own"), b" " * length
+        with served.http(key) as http, served.http(served.key("worker", org="other")) as others:
+            with ExitStack() as stack:
+                for _ in range(2):
+                    held = stack.enter_context(asked(served, "POST /workers/x/bye", key, *form))
+                    held.sendall(content[1:])
+                until(lambda: under_way(served, "bodies") == 2)
+                refused = http.post("/workers/x/bye", content=content)
+                assert (refused.status_code, refused.json()["error"]["code"]) == (429, code)
+                assert refused.headers["retry-after"]
+                assert others.post("/workers/x/bye", content=content).status_code == 400
+            until(lambda: not under_way(served, "body_bytes"))
+            assert http.post("/workers/x/bye", content=content).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("count", "status", "code"),
+    [
+        (10, 400, "invalid_value"),
+        (20_000, 400, "invalid_value"),
+        (60_000, 400, "too_many_values"),
+        (800_000, 413, "request_too_large"),
+    ],
+)
+def test_a_large_body_is_judged_by_its_first_fault(
+    served_on_sqlite: Served, count: int, status: int, code: str
+) -> None:
+    body = b'{"boot_id":"b","leases":[' + b",".join([b"{}"] * count) + b"]}"
+    with served_on_sqlite.http(served_on_sqlite.key("worker")) as http:
+        refused = http.post("/workers/x/heartbeat", content=body, headers={"content-type": "application/json"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+
+
+def test_a_heartbeat_with_all_that_it_may_have_is_taken(served_on_sqlite: Served) -> None:
+    leases = [10**18 + number for number in range(10_000)]
+    models = [
+        [f"{number}".rjust(64, "\N{BUTTERFLY}") for number in range(first, first + 2_000)] for first in (0, 2_000)
+    ]
+    runtimes = [{"name": "r", "kind": "vllm", "alive": True, "models": some} for some in models]
+    word = hello("gpu0").model_dump(mode="json") | {"runtimes": runtimes}
+    beat = {"boot_id": word["boot_id"], "leases": leases, "unstarted": leases, "spooled": leases, "runtimes": runtimes}
+    with served_on_sqlite.http(served_on_sqlite.key("worker")) as http:
+        made = http.post("/workers/register", json=word)
+        assert made.status_code == 200, made.text
+        body = json.dumps(beat | {"claiming": ["r"] * 1_000}, ensure_ascii=False).encode()
+        assert len(body) > MIB
+        taken = http.post(
+            f"/workers/{made.json()['worker_id']}/heartbeat",
+            content=body,
+            headers={"content-type": "application/json"},
+        )
+        assert (taken.status_code, len(taken.json()["leases"])) == (200, 10_000)
 
 
 def test_workers_of_an_org_that_wait_are_bounded(impatient: Served, until: Callable[..., None]) -> None:

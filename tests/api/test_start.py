@@ -3,11 +3,12 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -34,11 +35,16 @@ START_SECONDS = 30.0
 CERTIFICATE = ROOT / "tests" / "fakes" / "tls" / "cert.pem"
 
 
-def gpuyard(database_url: str, folder: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+def gpuyard(
+    database_url: str, folder: Path, *arguments: str, files: int | None = None, **more: str
+) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPUYARD_")}
     environment |= {"GPUYARD_DATABASE_URL": database_url, "GPUYARD_DATA_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "app.cli.main", *arguments]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
     return subprocess.Popen(
-        [sys.executable, "-m", "app.cli.main", *arguments],
+        command,
         env=environment | more,
         cwd=folder,
         stdout=subprocess.PIPE,
@@ -54,9 +60,11 @@ def run(database_url: str, folder: Path, *arguments: str, **more: str) -> tuple[
 
 
 @contextmanager
-def serve(database_url: str, folder: Path, *arguments: str, **more: str) -> Iterator[tuple[str, list[str]]]:
-    """Run `gpuyard serve` on a free port; gives its URL and the lines it printed."""
-    process = gpuyard(database_url, folder, "serve", "--port", "0", *arguments, **more)
+def serve(
+    database_url: str, folder: Path, *arguments: str, files: int | None = None, **more: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Run `gpuyard serve` on a free port; gives its URL and the lines it printed, on both streams."""
+    process = gpuyard(database_url, folder, "serve", "--port", "0", *arguments, files=files, **more)
     try:
         assert process.stderr is not None
         deadline = time.monotonic() + START_SECONDS
@@ -71,9 +79,9 @@ def serve(database_url: str, folder: Path, *arguments: str, **more: str) -> Iter
         yield url, printed
     finally:
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=START_SECONDS)
+        out, err = process.communicate(timeout=START_SECONDS)
         assert process.returncode == 0
-    printed.extend(out.splitlines())
+    printed.extend([*out.splitlines(), *err.splitlines()])
 
 
 def test_migrate_makes_the_schema_and_init_prints_the_first_key_once(
@@ -249,3 +257,18 @@ def test_the_pools_of_the_settings_are_made_and_what_they_leave_out_stays(databa
     second = start(big={"default": True, "min_memory_gb": 4})
     assert (second["big"].max_load, second["big"].min_memory_gb) == (1.5, 4)
     assert {name: pool.is_default for name, pool in second.items()} == {"gpu": False, "big": True}
+
+
+def test_connections_that_send_nothing_give_way_when_all_files_are_in_use(
+    sqlite_databases: Databases, tmp_path: Path
+) -> None:
+    files = 240
+    with serve(sqlite_databases.copy_of(migrate), tmp_path, files=files) as (url, printed), ExitStack() as stack:
+        host, port = url.removeprefix("http://").split(":")
+        for _ in range(2 * files):
+            held = stack.enter_context(socket.create_connection((host, int(port)), timeout=START_SECONDS))
+            held.sendall(b"POST / HT")
+        for _ in range(3):
+            assert httpx.get(f"{url}/readyz", timeout=START_SECONDS).status_code == 200
+    assert "Traceback" not in "\n".join(printed)
+    assert len([line for line in printed if "ulimit" in line]) == 1

@@ -13,6 +13,7 @@ import os
 import resource
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import cache
 from typing import Any
 
 from tests.tenants.hostile import BOUNDARY, MIB, Act, Attack, Plan, batch_of, form
@@ -259,6 +260,40 @@ async def deep_json(org: Attack) -> AsyncIterator[str]:
     yield (await org.worker.call("POST", "/workers/register", bodies[org.number % len(bodies)])).label
 
 
+@cache
+def _heartbeat_of(value: bytes, size: int) -> bytes:
+    return b'{"boot_id":"b","leases":[' + b",".join([value] * ((size - 30) // (len(value) + 1))) + b"]}"
+
+
+async def large_json(org: Attack) -> AsyncIterator[str]:
+    """Heartbeats with lists that are long and wrong: as long as is taken, a little less, and far more."""
+    for size in (60 * 1024, 2 * MIB - 1024, 16 * MIB - 1024):
+        for value in (b"{}", b"1"):
+            body = _heartbeat_of(value, size)
+            async for label in at_once(
+                org.worker.call("POST", f"/workers/{org.worker_id}/heartbeat", body) for _ in range(4)
+            ):
+                yield label
+
+
+async def large_headers(org: Attack) -> AsyncIterator[str]:
+    """Hand-ins whose first line is a list that is long and wrong."""
+    for value in (b"{}", b"1"):
+        parts = b",".join([value] * ((4 * MIB - 100) // (len(value) + 1)))
+        body = b'{"worker_id":"w","batch_id":"b","parts":[' + parts + b"]}\n"
+        yield (await org.worker.call("POST", "/workers/results", body)).label
+
+
+async def slow_bodies(org: Attack) -> AsyncIterator[str]:
+    """Calls whose body has begun and does not go on, for a while: the org's other calls are refused meanwhile."""
+    held: list[Connection] = []
+    calls = (org.worker.open("POST", "/workers/x/bye", b"{", length=MIB) for _ in range(SLOW_UPLOADS))
+    async for label in _held(held.append, calls):
+        yield label
+    for _, writer in held:
+        writer.close()
+
+
 ATTACKS: dict[str, tuple[Act, float]] = {
     "pools with absurd timings": (absurd_timings, 2.0),
     "webhook tests of a silent host": (webhook_tests, 15.0),
@@ -280,6 +315,9 @@ ATTACKS: dict[str, tuple[Act, float]] = {
     "control work": (control_work, 5.0),
     "drains of another org's worker": (drains, 2.0),
     "deep and huge JSON": (deep_json, 3.0),
+    "heartbeats of 2 MiB and of 16": (large_json, 2.0),
+    "hand-ins with a header of 4 MiB": (large_headers, 3.0),
+    "bodies that do not go on": (slow_bodies, ONCE),
 }
 
 

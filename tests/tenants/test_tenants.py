@@ -49,12 +49,16 @@ ALLOWED: Mapping[str, str] = {
     "other workers' leases": rf"(?!.* taken){NO_500}",
     "control work": REFUSED,
     "drains of another org's worker": REFUSED,
+    "heartbeats of 2 MiB and of 16": rf"{REFUSED}|closed",
+    "hand-ins with a header of 4 MiB": REFUSED,
+    "bodies that do not go on": "429|open",
 }
 """What each call may be answered; of what is not named here, anything but a 500."""
 BOUND: Mapping[str, str] = {
     "500 event streams": "429",
     "downloads that stall": "429",
     "uploads that do not go on": "429",
+    "bodies that do not go on": "429",
     **{f"{what} up to the quota": "429 limit_reached" for what in ("pools", "webhook endpoints", "files", "batches")},
 }
 """What it must be answered at least once."""
