@@ -15,9 +15,9 @@ from jsonschema.validators import extend
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-MAX_STEPS = 20_000
-"""Keywords that are looked at for one value; a schema may refer to itself twice a level."""
-MAX_SCHEMA_BYTES = 256 * 1024
+MAX_STEPS = 10_000
+"""Keywords that are looked at for one value, and what is listed in them; a schema may refer to itself twice a level."""
+MAX_SCHEMA_BYTES = 32 * 1024
 _REGULAR = "patternProperties"
 _NOT_LOOKED_AT = ("pattern", _REGULAR, "unevaluatedProperties", "uniqueItems", "format")
 _Errors = Iterator[Any] | None
@@ -65,7 +65,7 @@ def _validator(schema: bytes) -> _Validator | None:
 
 def _counted(check: _Check) -> _Check:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
-        _steps.left -= 1
+        _steps.left -= 1 + (len(value) if isinstance(value, list | dict) else 0)
         if _steps.left < 0:
             raise _TooManyStepsError
         return check(validator, value, instance, schema)

@@ -136,8 +136,8 @@ def _below_v1(request: Request) -> str:
 async def _away(request: Request, error: Exception) -> Response:
     _log.warning("%s %s: %s", request.method, request.url.path, error)
     if isinstance(error, BlobFull | DatabaseFull):
-        disk = "for contents" if isinstance(error, BlobFull) else "of its database"
-        message = f"the server's disk {disk} is full and nothing was stored; an operator has to make room"
+        disk = "contents" if isinstance(error, BlobFull) else "database"
+        message = f"the disk of the server's {disk} is full and nothing was stored; an operator has to make room"
         return of_refusal(TryLater(message, code="storage_full"))
     what = error.reason if isinstance(error, DatabaseUnavailable) else "the store of contents is away for the moment"
     return of_refusal(TryLater(f"{what}; nothing was changed", code="unavailable"))

@@ -68,7 +68,7 @@ class InFlight:
         mine = self._of_org[kind, org_id]
         if mine and mine + amount > bound:
             raise TooManyAtOnce(
-                f"limit org_{kind} reached: {mine:,} of at most {bound:,} ({_COUNTED[kind]}) at this API process; "
+                f"limit org_{kind} reached: {mine:,} of at most {bound:,} {_COUNTED[kind]} at this API process; "
                 "try again when one has ended",
                 code=f"too_many_{kind}",
             )

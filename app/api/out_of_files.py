@@ -65,8 +65,13 @@ class SpareFiles:
             if caller is None:
                 self._fill()
                 return
+            try:
+                threading.Thread(target=self._refuse, args=(caller, listener), daemon=True).start()
+            except RuntimeError:  # nor may it start a thread
+                caller.close()
+                self._fill()
+                return
             self._lent += 1
-            threading.Thread(target=self._refuse, args=(caller, listener), daemon=True).start()
 
     def _refuse(self, caller: socket.socket, listener: int) -> None:
         spare = None

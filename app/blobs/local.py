@@ -35,8 +35,8 @@ from app.checksums import BlockSums
 MARKER = "store.id"
 _READ_BYTES = 1024 * 1024
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-_OF_ONE_FILE = {errno.EIO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
-"""Errors of a file that say nothing of the store, while its marker can be read: a bad sector, a wrong owner."""
+_OF_ONE_FILE = {errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+"""Errors of a file that say nothing of the store, while its marker can be read: a bad sector."""
 
 
 class LocalBlobs:

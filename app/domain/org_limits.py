@@ -27,7 +27,7 @@ class OrgLimits:
     polls: int = 10_000
     uploads: int = 64
     downloads: int = 256
-    retries: int = 4
+    retries: int = 1
     inputs: int = 256
     hand_ins: int = 64
     hand_in_bytes: int = 256 * 2**20
@@ -37,11 +37,11 @@ class OrgLimits:
 
 
 _QUOTAS: Mapping[str, tuple[str, str]] = {
-    "files": ("(files)", "Delete files that you no longer need, which makes room at once"),
+    "files": ("files", "Delete files that you no longer need, which makes room at once"),
     "file_bytes": ("bytes in files", "Delete files that you no longer need, which makes room at once"),
-    "batches": ("(batches that have not ended)", "Wait until some have ended, or cancel some"),
-    "pools": ("(pools of its own)", "Use a pool that you have"),
-    "webhook_endpoints": ("(webhook endpoints)", "Delete one that you no longer need"),
+    "batches": ("batches that have not ended", "Wait until some have ended, or cancel some"),
+    "pools": ("pools of its own", "Use a pool that you have"),
+    "webhook_endpoints": ("webhook endpoints", "Delete one that you no longer need"),
 }
 """What each quota counts, and what makes room."""
 

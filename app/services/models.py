@@ -89,8 +89,8 @@ def are_settled(session: Session, yard: Yard, workers: Sequence[Worker], asked_a
     if asked_at is None:
         return not any(map(_can_look, workers))
     waited = yard.store.now(session) - asked_at
-    is_over = waited >= timedelta(seconds=ANSWER_RENEWALS * yard.timing.renew_seconds)
-    return is_over or not _unanswered(workers, asked_at)
+    renewals = (told(worker, yard.timing).renew_seconds for worker in _unanswered(workers, asked_at))
+    return all(waited >= timedelta(seconds=ANSWER_RENEWALS * seconds) for seconds in renewals)
 
 
 def answered(yard: Yard, pools: Collection[str]) -> None:
@@ -110,8 +110,8 @@ def answered(yard: Yard, pools: Collection[str]) -> None:
         yard.bells.control(batch_id, quiet_seconds=0)
 
 
-def _unanswered(workers: Sequence[Worker], asked_at: datetime) -> bool:
-    return any(_can_look(worker) and (worker.looked_at or asked_at) < asked_at for worker in workers)
+def _unanswered(workers: Sequence[Worker], asked_at: datetime) -> list[Worker]:
+    return [worker for worker in workers if _can_look(worker) and (worker.looked_at or asked_at) < asked_at]
 
 
 def _can_look(worker: Worker) -> bool:

@@ -76,7 +76,10 @@ def answered(call: Callable[[], AnswerT], *, every: float, meanwhile: Callable[[
         except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
             answer.set_exception(error)
 
-    threading.Thread(target=make, name="gpuyard-call", daemon=True).start()
+    try:
+        threading.Thread(target=make, name="gpuyard-call", daemon=True).start()
+    except RuntimeError:  # this host lets none be started; the call is worth more than what is done meanwhile
+        return call()
     while not wait([answer], every).done:
         meanwhile()
     return answer.result()

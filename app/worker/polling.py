@@ -128,8 +128,9 @@ class Polling(Loop):
         if not self._is_said:
             self._is_said = True
             log.info("polls.began")
-        self._call = _Call(lambda: self._ask(poll), self.wake)
-        self._call.start()
+        call = _Call(lambda: self._ask(poll), self.wake)
+        call.start()
+        self._call = call
         return IDLE_SECONDS
 
     def _take(self, call: _Call) -> None:

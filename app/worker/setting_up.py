@@ -32,7 +32,7 @@ class SettingUp(Loop):
     def __init__(self, needs: Iterable[Need], *, on_change: Callable[[bool], object]) -> None:
         super().__init__()
         self._on_change = on_change
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what `on_change` starts may find that it cannot be started: another need
         self._needs = list(needs)
         self._is_ready = False
         self._said = ""

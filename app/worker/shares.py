@@ -49,8 +49,7 @@ class Shares:
         except Dismissed as error:
             self._kit.on_dismissed(error)
             return
-        except CannotStartError as error:
-            self._kit.starts.failed(error)
+        except CannotStartError:
             return
         finally:
             permit.close()
@@ -108,6 +107,7 @@ class Shares:
             # By this thread, for there is no other. What this call does not reach is released as a ghost.
             leases = [grant.lease_id for grant in claimed.grants]
             log.error("share.cannot_start", batch_id=claimed.batch.id, leases=leases, why=str(error))  # noqa: TRY400
+            self._kit.starts.failed(error)
             reason = f"it could not be started: {error}"[:200]
             self._kit.plane.release(
                 ReleaseRequest(worker_id=self._kit.worker_id, leases=leases, reason=reason, unstarted=True),

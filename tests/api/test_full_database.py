@@ -44,7 +44,7 @@ def test_sqlite_on_a_full_disk_is_called_that_and_goes_on_when_there_is_room(
 
             refused = http.post("/v1/pools", json={"name": "more"})
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_full")
-            assert "the server's disk of its database is full" in refused.json()["error"]["message"]
+            assert "the disk of the server's database is full" in refused.json()["error"]["message"]
             assert http.get("/v1/pools").status_code == 200, "it can be read"
             until(lambda: http.get("/readyz").status_code == 503)
             assert http.get("/readyz").json()["parts"]["database"].startswith(FULL)

@@ -249,7 +249,7 @@ def test_one_without_a_declared_length_is_cut_off_at_the_bound(target: Target, i
 
 @pytest.mark.parametrize(
     ("lengths", "status", "code"),
-    [([2**63 - 1], 400, "invalid_value"), ([segments.MAX_BYTES, 1], 413, "too_large")],
+    [([2**63 - 1], 400, "integer_above_max_value"), ([segments.MAX_BYTES, 1], 413, "too_large")],
     ids=["of a part", "of all parts"],
 )
 def test_a_header_that_says_more_than_a_body_holds_is_refused(

@@ -134,9 +134,7 @@ def test_results_and_errors_count_as_a_download(impatient: Served, until: Callab
 def test_retries_of_an_org_are_bounded_and_take_no_thread_from_others(served_on_sqlite: Served) -> None:
     served = served_on_sqlite
     in_flight = served.app.state.in_flight
-    with served.http() as http, ExitStack() as stack:
-        for _ in range(4):
-            stack.enter_context(in_flight.hold("retries", served.operator().org_id))
+    with served.http() as http, in_flight.hold("retries", served.operator().org_id):
         refused = http.post("/v1/batches/batch_none/retry")
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_retries")
         with served.http(served.key("submit", org="other")) as others:

@@ -39,6 +39,8 @@ def nested(depth: int) -> object:
         ({"$ref": "#/$defs/missing"}, 1, None),
         ({"$ref": "#"}, 1, None),
         (TWICE, nested(60), None),
+        ({"items": {"enum": list(range(3000))}}, [-1] * 3000, False),
+        ({"items": {"enum": list(range(3000))}}, [2999] * 3000, None),
         ({"description": "x" * MAX_SCHEMA_BYTES}, 1, None),
     ],
 )

@@ -126,7 +126,8 @@ def test_both_sides_read_a_file_as_the_standard_has_it(data: bytes, shard_rows: 
     elif foreign(data[:4]) is None:
         named = {(error.line, error.code.value) for error in report.errors}
         assert set(faults) <= named
-        assert {line for line, _ in named} == {line for line, _ in faults}
+        others = {line for line, code in named if code != "duplicate_custom_id"}  # a line at fault may have used it
+        assert others <= {line for line, _ in faults}
     if report.ok:
         assert [told(row) for row in ran(data, report.shards)] == [expected(n, read) for n, read in enumerate(truth)]
     else:  # as if it had come round validation: each row that is in order runs, each other one fails by itself
