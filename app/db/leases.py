@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, case, func, literal, union, update
@@ -48,8 +49,9 @@ _CLAIM_ENDS = (
         func.min(case((_IS_RETURNED, 1), else_=0)),
         func.min(case((_IS_OPEN, 1), else_=0)),
         func.max(col(Lease.ended_at)),
+        func.min(col(Lease.granted_at)),
     )
-    .where(col(Lease.worker_id) == bindparam("worker_id"), col(Lease.granted_at) >= bindparam("since"))
+    .where(col(Lease.worker_id) == bindparam("worker_id"))
     .group_by(col(Lease.claim_request))
     .order_by(col(Lease.claim_request).desc())  # these begin with a time, and there is an index of them
     .limit(LAST_CLAIMS)
@@ -99,8 +101,11 @@ def by_request(session: Session, worker_id: str, request_id: str) -> Sequence[Le
 
 def claim_ends(session: Session, worker_id: str, since: datetime) -> list[ClaimEnd]:
     """Return what became of a worker's last claims that were granted since then, the newest first."""
-    found = session.execute(_CLAIM_ENDS, {"worker_id": worker_id, "since": since})
-    return [ClaimEnd(bool(returned), bool(is_open), ended_at) for returned, is_open, ended_at in found]
+    found = session.execute(_CLAIM_ENDS, {"worker_id": worker_id})
+    return [
+        ClaimEnd(bool(returned), bool(is_open), ended_at)
+        for returned, is_open, ended_at, granted_at in takewhile(lambda claim: claim[-1] >= since, found)
+    ]
 
 
 def job_of(session: Session, lease_id: int) -> Job | None:

@@ -15,7 +15,7 @@ from app.domain.workers import Phase, WorkerState
 
 
 class No(StrEnum):
-    """Why a claim was answered with no job. The first that holds, in this order, is given (R-34)."""
+    """Why a claim was answered with no job. Of several the first in this order is shown (R-34)."""
 
     DRAINING = "draining"
     PHASE = "phase"

@@ -17,6 +17,7 @@ from app.domain.workers import WorkerState
 from app.schemas.models import ModelObject
 from app.services.context import Caller, Yard
 from app.services.eligibility import servings, told
+from app.services.presence import hearing
 
 SHOWN = 20
 ANSWER_RENEWALS = 3
@@ -55,8 +56,9 @@ def _live(yard: Yard, caller: Caller) -> Iterator[tuple[Worker, Serving]]:
     with yard.store.read() as session:
         now = yard.store.now(session)
         workers = workers_sql.serving(session, caller.org_id)
+        heard = hearing(session, yard, {worker.pool for worker in workers}, now)
     for worker in workers:
-        if not told(worker, yard.timing).unreachable(now - worker.last_seen_at):
+        if not told(worker, yard.timing).unreachable(heard.silence(worker)):
             yield from ((worker, serving) for serving in servings(worker) if serving.alive)
 
 

@@ -14,6 +14,7 @@ from app.domain.workers import WorkerState
 from app.schemas.pulls import PullInfo
 from app.services.context import Yard
 from app.services.eligibility import servings, told, told_pulls
+from app.services.presence import Hearing, hearing
 from app.services.requirements import needs_of
 
 FAILED_SECONDS = 300.0
@@ -37,10 +38,11 @@ def leaves_to_others(session: Session, yard: Yard, worker: Worker, now: datetime
 
     @cache
     def others() -> list[tuple[tuple[Serving, ...], frozenset[str]]]:
+        heard = hearing(session, yard, [worker.pool], now)
         return [
             (servings(other), _failed(other, _last(other), now))
             for other in workers_sql.of_pool(session, worker.pool)
-            if other.id != worker.id and _may_take(yard, other, now)
+            if other.id != worker.id and _may_take(yard, other, heard)
         ]
 
     def leaves(batch: Batch) -> frozenset[str]:
@@ -70,6 +72,6 @@ def _failed(worker: Worker, last: Mapping[str, PullInfo], now: datetime) -> froz
     )
 
 
-def _may_take(yard: Yard, other: Worker, now: datetime) -> bool:
-    reachable = not told(other, yard.timing).unreachable(now - other.last_seen_at)
+def _may_take(yard: Yard, other: Worker, heard: Hearing) -> bool:
+    reachable = not told(other, yard.timing).unreachable(heard.silence(other))
     return reachable and other.state == WorkerState.ACTIVE and other.drain_requested_at is None

@@ -73,7 +73,7 @@ def test_while_the_disk_for_contents_is_full_it_is_ready_and_says_what_fails(
         assert answer.json()["parts"]["blobs"] == "the disk for contents is full"
         assert "uploads fail" in answer.json()["degraded"]["blobs"]
         assert (upload.status_code, upload.json()["error"]["code"]) == (503, "storage_full")
-        assert "disk for contents is full" in upload.json()["error"]["message"]
+        assert "contents is full" in upload.json()["error"]["message"]
         assert "retry-after" in upload.headers
         assert listed.json()["data"] == []
         until(lambda: http.get("/readyz").json()["parts"]["blobs"] == "ok")
