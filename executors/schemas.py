@@ -10,10 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
 from jsonschema.validators import extend
 from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 MAX_STEPS = 10_000
 """Keywords that are looked at for one value, and what is listed in them; a schema may refer to itself twice a level."""
@@ -47,7 +45,7 @@ def matches(value: object, schema: bytes) -> bool | None:
     _steps.left = MAX_STEPS
     try:
         return validator.is_valid(value)
-    except (_TooManyStepsError, RecursionError, Unresolvable):
+    except Exception:  # noqa: BLE001 - the steps are used up, or the library chokes on a reference, or on NaN
         return None
 
 
@@ -58,7 +56,7 @@ def _validator(schema: bytes) -> _Validator | None:
         Draft202012Validator.check_schema(found)
         # An empty registry fetches nothing: a reference to another address is one that cannot be resolved.
         made: _Validator = _Bounded(found, registry=Registry())
-    except (SchemaError, msgspec.MsgspecError, RecursionError):
+    except Exception:  # noqa: BLE001 - whatever is wrong with it: nothing can be said by such a schema
         return None
     return made
 
