@@ -8,8 +8,6 @@ import socket
 import struct
 import sys
 import termios
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -18,6 +16,7 @@ from fastapi import Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.api import errors
+from app.api.out_of_files import Seldom
 from app.api.request_ids import new_id
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -39,9 +38,6 @@ SPARE_FILES = 2304
 """Of the files that a process may open, connections leave so many to others, or a quarter: asyncio accepts 2048
 connections in one go, and the databases and contents need theirs."""
 
-LOG_SECONDS = 60.0
-"""Between two lines of the log that say that there are too many connections."""
-
 
 def most_connections() -> int:
     """Return how many connections may be open, by how many files may be."""
@@ -49,20 +45,8 @@ def most_connections() -> int:
     return sys.maxsize if files == resource.RLIM_INFINITY else files - min(files // 4, SPARE_FILES)
 
 
-def _seldom() -> Callable[[str], None]:
-    log, last = logging.getLogger("gpuyard.api"), float("-inf")
-
-    def warn(message: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= LOG_SECONDS:
-            last = time.monotonic()
-            log.warning("as many connections as this process has files for (ulimit -n): %s", message)
-
-    return warn
-
-
-log_full = _seldom()
-"""Log, at most once in LOG_SECONDS, what was done because there are too many connections."""
+_crowded = Seldom()
+_log = logging.getLogger("gpuyard.api")
 
 UNREAD_SECONDS = 60.0
 """A caller that takes nothing of its answer for so long is cut off, and what was kept for it is freed."""
@@ -182,7 +166,9 @@ class HttpWire(HttpToolsProtocol):
         waiting = [other for other in self.connections if isinstance(other, HttpWire) and other.waits_for_caller]
         waiting.sort(key=lambda other: other.waiting_since)
         closed = waiting[: max(1, len(self.connections) // 20)] or [self]
-        log_full("those that waited longest for their callers are closed")
+        if _crowded.is_due:
+            what = "those that waited longest for their callers are closed"
+            _log.warning("as many connections as this process has files for (ulimit -n): %s", what)
         for other in closed:
             other.transport.abort()
 

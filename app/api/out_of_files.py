@@ -19,12 +19,28 @@ from app.services.readiness import out_of_files
 
 log = logging.getLogger("gpuyard.api")
 
+LOG_SECONDS = 60.0
+"""Between two lines of the log about the same."""
 SPARES = 4
 CALLER_SECONDS = 0.3
 """Each caller has so long to send its request, and to take the answer: others wait for the same file."""
-COMPLAIN_SECONDS = 60.0
 _PIECE = 64 * 1024
 _NO_FILES = {errno.EMFILE, errno.ENFILE}
+
+
+class Seldom:
+    """Says when it is time for another line of the log."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last time that this was asked, and was so, is LOG_SECONDS ago."""
+        now = time.monotonic()
+        is_due = now - self._last >= LOG_SECONDS
+        self._last = now if is_due else self._last
+        return is_due
 
 
 class SpareFiles:
@@ -36,7 +52,7 @@ class SpareFiles:
         self._null = os.open(os.devnull, os.O_RDONLY)
         self._spares: list[int] = []
         self._lent = 0
-        self._complained_at = float("-inf")
+        self._complaints = Seldom()
         self._fill()
 
     def on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -45,9 +61,7 @@ class SpareFiles:
         if not isinstance(error, OSError) or error.errno not in _NO_FILES or listener is None:
             loop.default_exception_handler(context)
             return
-        now = time.monotonic()
-        if now - self._complained_at >= COMPLAIN_SECONDS:
-            self._complained_at = now
+        if self._complaints.is_due:
             log.error("connections are refused: %s", out_of_files() or error)
         self._fill()
         self._take(listener.fileno())
