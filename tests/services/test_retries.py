@@ -20,6 +20,7 @@ from app.services.context import Yard
 from app.services.files import content
 from app.sweeps import batch_expiry, retention
 from tests.damaged import WAYS, damage, flip, goes_on, input_key, stored_segments
+from tests.services.test_results import half_done
 from tests.yards import (
     USER,
     Controller,
@@ -98,13 +99,7 @@ def test_the_same_call_at_the_same_moment_makes_one_batch_and_leaves_one_file(ya
 
 
 def test_rows_that_a_cancel_left_unrun_run_again(yard: Yard) -> None:
-    batch_id = validated(yard, rows=8)
-    one = machine(yard)
-    grants = one.claim(want=8).grants
-    one.finish(batch_id, grants[1])
-    cancel(yard, batch_id)
-    one.release(grants[0].lease_id)
-    Controller(yard).works()
+    batch_id = half_done(yard)
     with pytest.raises(Conflict, match="batch_cancelled"):
         retry(yard, batch_id, rows="expired")
     again = retry(yard, batch_id)
