@@ -95,16 +95,14 @@ def retry(
 
 def _source(yard: Yard, caller: Caller, batch_id: str, wanted: NewRetry) -> _Source:
     codes = [RowErrorCode.BATCH_EXPIRED.value] if wanted.rows == "expired" else wanted.codes or []
-    takes_all = wanted.rows == "all"
     with yard.store.read() as session:
         batch = own_batch(session, caller, batch_id)
         check_whole(batch, batch_id)
         _check_ended(batch)
         now = yard.store.now(session)
         content = files.of_batch(session, batch, batch.input_file_id, now, way_out=" Upload it again, as a new batch.")
-        if batch.validated_at is None and (not codes or matches(_NOT_READ[BatchState(batch.state)], codes)):
-            takes_all = True
-        if takes_all:
+        is_unread = batch.validated_at is None
+        if wanted.rows == "all" or (is_unread and (not codes or matches(_NOT_READ[BatchState(batch.state)], codes))):
             return _Source(batch, content, None, ())
         if batch.error_file_id is None:
             raise _nothing(batch, codes)
