@@ -1,6 +1,7 @@
 """Yards of this room: starting one takes seconds, so tests that leave a yard as they found it share one."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -29,6 +30,17 @@ def shared_yard(tmp_path_factory: pytest.TempPathFactory) -> Yard:
             yield yard
 
     return kept.get("shared yard", start)
+
+
+@pytest.fixture(scope="module")
+def large_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+    """A yard on SQLite with the default timings and one worker, each module's own, for batches of many rows."""
+    rows = max(int(os.environ.get("GPUYARD_TEST_ROWS", "0")), 50_000)
+    with Yard(tmp_path_factory.mktemp("large-yard"), timing={}, max_rows=rows) as yard:
+        yard.start()
+        yard.worker("one")
+        yard.until_present("one")
+        yield yard
 
 
 @pytest.fixture(scope="module")

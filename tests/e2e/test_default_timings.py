@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,8 @@ log = logging.getLogger("figures")
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with Yard(tmp_path_factory.mktemp("yard"), timing={}, max_rows=max(ROWS, 50_000)) as yard:
-        yard.start()
-        yard.worker("one")
-        yard.until_present("one")
-        yield yard
+def yard(large_yard: Yard) -> Yard:
+    return large_yard
 
 
 def peak(pid: int) -> int:

@@ -75,6 +75,24 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def broadcast_by(broker: BrokerContainer, act: Callable[[], object]) -> Any:
+    """Do it, and return the control message of Celery's that it sends."""
+    said: list[bytes] = []
+    with client(broker) as redis, redis.pubsub() as heard:
+
+        def told() -> bool:
+            message = heard.get_message(timeout=0.1)
+            if message and message["type"] == "pmessage":
+                said.append(message["data"])
+            return bool(said)
+
+        heard.psubscribe("*pidbox*")
+        wait_for(lambda: (heard.get_message(timeout=0.1) or {}).get("type") == "psubscribe")
+        act()
+        wait_for(told)
+    return json.loads(base64.b64decode(json.loads(said[0])["body"]))
+
+
 def test_a_message_carries_one_id_and_lands_on_the_pools_queue(ringing: Yard, broker: BrokerContainer) -> None:
     batch_id = validated(ringing, rows=8)
     wait_for(lambda: messages(broker, "control"))
@@ -108,20 +126,7 @@ def test_a_stop_reaches_the_nodes_that_hold_leases(ringing: Yard, broker: Broker
         found.transport = "celery"
         session.add(found)
     one.claim()
-    with client(broker) as redis, redis.pubsub() as heard:
-        heard.psubscribe("*pidbox*")
-        wait_for(lambda: (heard.get_message(timeout=0.1) or {}).get("type") == "psubscribe")
-        cancel(ringing, batch_id)
-        said: list[bytes] = []
-
-        def told() -> bool:
-            message = heard.get_message(timeout=0.1)
-            if message and message["type"] == "pmessage":
-                said.append(message["data"])
-            return bool(said)
-
-        wait_for(told)
-    body = json.loads(base64.b64decode(json.loads(said[0])["body"]))
+    body = broadcast_by(broker, lambda: cancel(ringing, batch_id))
     assert (body["method"], body["arguments"], body["destination"]) == (
         "gpuyard_stop",
         {"batch_id": batch_id},
@@ -140,20 +145,7 @@ def test_a_pool_is_called_by_the_workers_that_know_the_command(ringing: Yard, br
         for found in session.exec(select(Worker)).all():
             found.hostname, found.transport = "host", "celery"
             session.add(found)
-    with client(broker) as redis, redis.pubsub() as heard:
-        heard.psubscribe("*pidbox*")
-        wait_for(lambda: (heard.get_message(timeout=0.1) or {}).get("type") == "psubscribe")
-        ringing.bells.call("gpu")
-        said: list[bytes] = []
-
-        def told() -> bool:
-            message = heard.get_message(timeout=0.1)
-            if message and message["type"] == "pmessage":
-                said.append(message["data"])
-            return bool(said)
-
-        wait_for(told)
-    body = json.loads(base64.b64decode(json.loads(said[0])["body"]))
+    body = broadcast_by(broker, lambda: ringing.bells.call("gpu"))
     assert (body["method"], body["destination"]) == ("gpuyard_call", ["one@host"])
 
 
